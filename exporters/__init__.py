@@ -1,0 +1,27 @@
+"""Source to graphs to bundle. Importing this package is cheap; torch and transformers load when an export starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from onnxport.exporters.bundle import Bundle as Bundle
+    from onnxport.exporters.bundle import load_bundle as load_bundle
+    from onnxport.exporters.pipeline import export as export
+    from onnxport.exporters.recipe import Recipe as Recipe
+
+_PUBLIC = {
+    "Bundle": "onnxport.exporters.bundle",
+    "Recipe": "onnxport.exporters.recipe",
+    "export": "onnxport.exporters.pipeline",
+    "load_bundle": "onnxport.exporters.bundle",
+}
+__all__ = ["Bundle", "Recipe", "export", "load_bundle"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_PUBLIC[name]), name)

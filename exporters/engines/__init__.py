@@ -1,0 +1,1 @@
+"""Engines: module to graph."""

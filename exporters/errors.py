@@ -1,0 +1,35 @@
+"""One error class per stage of an export. Message: what was seen, what was expected, what to do."""
+
+from onnxport.verify.errors import OnnxportError
+
+
+class RecipeError(OnnxportError):
+    """A recipe or flag that does not make sense: unknown key, unknown axis, opset out of range."""
+
+
+class SourceError(OnnxportError):
+    """A source that cannot be loaded: missing path, no checkpoint, corrupt weights, a factory that raises."""
+
+
+class TaskError(OnnxportError):
+    """A task that cannot be inferred, is unknown, or does not fit the checkpoint."""
+
+
+class SignatureError(OnnxportError):
+    """Inputs or axes that do not fit the module's forward."""
+
+
+class EngineError(OnnxportError):
+    """The engine could not turn the module into a graph."""
+
+
+class ReadBackError(OnnxportError):
+    """The file does not say what was asked: opset, names, axes or dtypes differ."""
+
+
+class VariantError(OnnxportError):
+    """A variant could not be made from the graph."""
+
+
+class BundleError(OnnxportError):
+    """A bundle that cannot be written or read: OUT exists, is not writable, bundle.json is malformed or escapes its folder."""

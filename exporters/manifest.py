@@ -1,0 +1,105 @@
+"""bundle.json: the schema of what a bundle says of itself (schema_version 1)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from onnxport.exporters.recipe import Recipe
+from onnxport.verify.contract import AxisRange, BundlePath, FileRecord, Model, TensorSpec
+
+
+class Source(Model):
+    """Where the model came from. `model` is a Hub id, a folder's name or "package.module:factory"; no absolute path."""
+
+    model: str
+    revision: str | None = None
+    architecture: str
+    model_type: str | None = None
+    task: str
+    weights_sha256: str
+
+
+class Toolchain(Model):
+    """Versions that decide the bytes."""
+
+    onnxport: str
+    python: str
+    torch: str
+    transformers: str | None
+    optimum: str | None
+    onnx: str
+    onnxruntime: str
+    engine: str
+    platform: str
+    cpu: str
+
+
+class VariantEntry(Model):
+    """One serialised form of a component. `ops` and `fusions` count nodes by "domain:op" ("ai.onnx" is the ONNX domain)."""
+
+    file: BundlePath
+    external_data: BundlePath | None = None
+    precision: str
+    opsets: dict[str, int]
+    ir_version: int
+    ops: dict[str, int]
+    fusions: dict[str, int]
+    level: str
+    session_options: dict[str, str]
+    portable: bool
+    min_onnxruntime: str
+    size_bytes: int
+    notes: tuple[str, ...] = ()
+
+
+class Component(Model):
+    """One graph of the model and its variants."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    axes: dict[str, AxisRange]
+    variants: dict[str, VariantEntry]
+
+
+class Preprocessing(Model):
+    """How inputs are made. `files` are the tokenizer and processor files stored in the bundle."""
+
+    files: tuple[BundlePath, ...] = ()
+    padding_side: str | None = None
+    max_length: int | None = None
+    pooling: str | None = None
+    normalize: bool | None = None
+    labels: dict[str, str] | None = None
+
+
+class Verification(Model):
+    """The verdict that the export ended with. `verdict` "skip": exported with --no-verify.
+
+    `mask` names the input whose zeros mark padded positions; `decisions` names outputs whose argmax is what a user
+    acts on, with the axis. `golden` and `report` are paths in the bundle.
+    """
+
+    verdict: Literal["pass", "fail", "skip"]
+    suite: str
+    rtol: float
+    atol: float
+    mask: str | None = None
+    decisions: dict[str, int] = Field(default_factory=dict)
+    report: BundlePath | None = None
+    golden: BundlePath | None = None
+
+
+class Manifest(Model):
+    """The whole of bundle.json. `digest` is the sha256 of the canonical JSON of everything else in it."""
+
+    schema_version: Literal[1] = 1
+    source: Source
+    toolchain: Toolchain
+    recipe: Recipe
+    components: dict[str, Component]
+    preprocessing: Preprocessing
+    verification: Verification
+    files: tuple[FileRecord, ...]
+    digest: str = ""

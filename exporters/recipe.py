@@ -1,0 +1,60 @@
+"""*What* to export, apart from *how*: a recipe is YAML or flags, validated here and stored in the bundle.
+
+Where the source lies and how it is fetched (revision, token, offline), overwriting and verbosity are options of a
+run, not part of a recipe.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from onnxport.verify.contract import Dim, Model
+from onnxport.verify.tolerance import FLOAT16, FLOAT32, ElementTolerance, Statistics
+
+Engine = Literal["auto", "torchscript"]
+Dtype = Literal["float32", "float16"]
+Level = Literal["none", "basic", "extended", "all"]
+Suite = Literal["quick", "standard", "full"]
+
+
+class Recipe(Model):
+    """Everything that decides the bytes of a bundle, besides the source and the toolchain.
+
+    Attributes:
+        task: Hugging Face task name; None: inferred from the checkpoint.
+        engine: exporter; "auto" chooses.
+        opset: version of the ONNX domain that the file must import.
+        dtype: dtype the weights are loaded in, whatever the checkpoint stores.
+        axes: input name to one entry per dimension: an axis name, or a fixed size.
+        static: axis name to the fixed size it takes instead of being dynamic.
+        variants: serialised forms to make; "base" is always kept.
+        level: ONNX Runtime's graph optimisation level for the serialised variants.
+        target: "this-machine" allows passes whose result is tied to this CPU (level "all").
+        external_data: whether weights go to a file beside the graph; "auto" by size.
+        require_fusion: fused operator to the least number of nodes of it that `optimized` must have.
+        rtol, atol: allowed difference of float32 graphs; per_output overrides them for single outputs.
+        fp16: allowed difference of float16 graphs. int8: thresholds for quantised graphs.
+        suite: collection of verification cases.
+        outputs: extra outputs to keep (hidden_states, attentions).
+    """
+
+    task: str | None = None
+    engine: Engine = "auto"
+    opset: int = 17
+    dtype: Dtype = "float32"
+    axes: dict[str, tuple[Dim, ...]] = Field(default_factory=dict)
+    static: dict[str, int] = Field(default_factory=dict)
+    variants: tuple[str, ...] = ("base", "optimized")
+    level: Level = "extended"
+    target: Literal["portable", "this-machine"] = "portable"
+    external_data: Literal["auto", "always", "never"] = "auto"
+    require_fusion: dict[str, int] = Field(default_factory=dict)
+    rtol: float = Field(default=FLOAT32.rtol, ge=0)
+    atol: float = Field(default=FLOAT32.atol, ge=0)
+    per_output: dict[str, ElementTolerance] = Field(default_factory=dict)
+    fp16: ElementTolerance = ElementTolerance(rtol=FLOAT16.rtol, atol=FLOAT16.atol)
+    int8: Statistics = Statistics(min_cosine=0.95, min_argmax_agreement=0.9)
+    suite: Suite = "standard"
+    outputs: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""Variants: graph to serialised forms."""

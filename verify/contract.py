@@ -1,0 +1,67 @@
+"""What a graph promises: its inputs, outputs, axes and opsets, and the files it is made of.
+
+A shape is a tuple in which an `int` is a fixed size and a `str` is the name of a dynamic axis:
+`input_ids` is `int64 ["batch", "sequence"]`.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+Dim = int | str
+
+
+class Model(BaseModel):
+    """Base of what is read from disk: unknown keys are refused, instances do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TensorSpec(Model):
+    """One input or output of a graph.
+
+    `dtype` is numpy's name ("int64", "float32", "bool"); `shape` mixes fixed sizes and axis names.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[Dim, ...]
+
+
+class AxisRange(Model):
+    """The sizes an axis may take: `min` to `max` inclusive (`max` None: no known bound); `proven` were run and compared."""
+
+    min: int = 1
+    max: int | None = None
+    proven: tuple[int, ...] = ()
+
+
+class GraphContract(Model):
+    """What a file is expected to say of itself. `opsets`: domain ("" is the ONNX domain) to version."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    axes: dict[str, AxisRange] = Field(default_factory=dict)
+    opsets: dict[str, int] = Field(default_factory=dict)
+
+
+def _inside(path: str) -> str:
+    pure = PurePosixPath(path)
+    if not path or pure.is_absolute() or ".." in pure.parts or "\\" in path or ":" in pure.parts[0]:
+        raise ValueError(f"{path!r} leads out of the bundle; paths are relative and stay inside")
+    return path
+
+
+BundlePath = Annotated[str, AfterValidator(_inside)]
+"""A relative POSIX path that stays inside the bundle."""
+
+
+class FileRecord(Model):
+    """One file of a bundle. `sha256` is lower-case hex of the whole file."""
+
+    path: BundlePath
+    size_bytes: int
+    sha256: str
