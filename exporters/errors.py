@@ -1,6 +1,14 @@
 """One error class per stage of an export. Message: what was seen, what was expected, what to do."""
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from onnxport.verify.errors import OnnxportError
+
+if TYPE_CHECKING:
+    from onnxport.verify.report import Report
 
 
 class RecipeError(OnnxportError):
@@ -33,3 +41,17 @@ class VariantError(OnnxportError):
 
 class BundleError(OnnxportError):
     """A bundle that cannot be written or read: OUT exists, is not writable, bundle.json is malformed or escapes its folder."""
+
+
+class VerificationFailed(OnnxportError):
+    """The bundle was built, and does not compute what the PyTorch model computes.
+
+    Attributes:
+        report: every check with its verdict and numbers.
+        path: the folder the bundle is kept in for a closer look (`OUT.failed`); OUT itself is untouched.
+    """
+
+    def __init__(self, message: str, *, report: Report, path: Path) -> None:
+        super().__init__(message)
+        self.report = report
+        self.path = path
