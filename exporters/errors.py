@@ -40,7 +40,7 @@ class VariantError(OnnxportError):
 
 
 class BundleError(OnnxportError):
-    """A bundle that cannot be written or read: OUT exists, is not writable, bundle.json is malformed or escapes its folder."""
+    """A bundle that cannot be written or read: OUT exists, bundle.json is malformed or leads out of its folder."""
 
 
 class VerificationFailed(OnnxportError):
@@ -55,3 +55,7 @@ class VerificationFailed(OnnxportError):
         super().__init__(message)
         self.report = report
         self.path = path
+
+
+class ModelFileError(OnnxportError):
+    """A file that is missing or is not a readable ONNX model."""

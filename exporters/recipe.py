@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, PositiveInt, model_validator
 
 from onnxport.verify.contract import Dim, Model
 from onnxport.verify.tolerance import FLOAT16, FLOAT32, ElementTolerance, Statistics
@@ -42,19 +42,34 @@ class Recipe(Model):
 
     task: str | None = None
     engine: Engine = "auto"
-    opset: int = 17
+    opset: PositiveInt = 17
     dtype: Dtype = "float32"
     axes: dict[str, tuple[Dim, ...]] = Field(default_factory=dict)
-    static: dict[str, int] = Field(default_factory=dict)
+    static: dict[str, PositiveInt] = Field(default_factory=dict)
     variants: tuple[str, ...] = ("base", "optimized")
     level: Level = "extended"
     target: Literal["portable", "this-machine"] = "portable"
     external_data: Literal["auto", "always", "never"] = "auto"
-    require_fusion: dict[str, int] = Field(default_factory=dict)
-    rtol: float = Field(default=FLOAT32.rtol, ge=0)
-    atol: float = Field(default=FLOAT32.atol, ge=0)
+    require_fusion: dict[str, PositiveInt] = Field(default_factory=dict)
+    rtol: float = Field(default=FLOAT32.rtol, ge=0, allow_inf_nan=False)
+    atol: float = Field(default=FLOAT32.atol, ge=0, allow_inf_nan=False)
     per_output: dict[str, ElementTolerance] = Field(default_factory=dict)
     fp16: ElementTolerance = ElementTolerance(rtol=FLOAT16.rtol, atol=FLOAT16.atol)
     int8: Statistics = Statistics(min_cosine=0.95, min_argmax_agreement=0.9)
     suite: Suite = "standard"
     outputs: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _no_contradiction(self) -> Recipe:
+        if self.level == "all" and self.target == "portable":
+            raise ValueError(
+                "level all ties the graph to the CPU it is made on, target portable promises the opposite; "
+                "use level extended, or target this-machine"
+            )
+        for name, dims in self.axes.items():
+            for dim in dims:
+                if (dim if isinstance(dim, int) else len(dim)) < 1:
+                    raise ValueError(
+                        f"axes of input {name!r}: a dimension is an axis name or a size from 1, not {dim!r}"
+                    )
+        return self

@@ -14,8 +14,8 @@ from onnxport.verify.contract import Model
 class ElementTolerance(Model):
     """Allowed difference `|a - b| <= atol + rtol * |b|` per element, b the reference."""
 
-    rtol: float = Field(ge=0)
-    atol: float = Field(ge=0)
+    rtol: float = Field(ge=0, allow_inf_nan=False)
+    atol: float = Field(ge=0, allow_inf_nan=False)
 
 
 class Tolerance(ElementTolerance):
