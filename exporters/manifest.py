@@ -9,6 +9,8 @@ from pydantic import Field
 from onnxport.exporters.recipe import Recipe
 from onnxport.verify.contract import AxisRange, BundlePath, FileRecord, Model, TensorSpec
 
+MANIFEST_NAME = "bundle.json"
+
 
 class Source(Model):
     """Where the model came from. `model` is a Hub id, a folder's name or "package.module:factory"; no absolute path."""
