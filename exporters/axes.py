@@ -1,0 +1,50 @@
+"""`axes` and `static` of a recipe, applied to the axes that a task gives its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from onnxport.exporters.errors import RecipeError
+from onnxport.exporters.recipe import Recipe
+from onnxport.exporters.suggestion import expected_one_of
+
+
+def token_axes(default: tuple[str, ...], inputs: Sequence[str], recipe: Recipe) -> tuple[tuple[str, ...], dict[str, int]]:
+    """Returns the names of the axes that all token inputs share, and the fixed size of those that are static.
+
+    `--axes input_ids=rows,tokens` renames an axis for every input; a number in its place fixes it, like `--static`.
+
+    Raises:
+        RecipeError: an unknown input or axis, the wrong number of axes, or two names for one axis.
+    """
+    names = list(default)
+    static: dict[str, int] = {}
+    renamed: dict[int, str | int] = {}
+    for name, dims in recipe.axes.items():
+        if name not in inputs:
+            raise RecipeError(f"--axes names an unknown input {name!r}: {expected_one_of(name, inputs)}")
+        if len(dims) != len(default):
+            raise RecipeError(f"--axes gives {name!r} {len(dims)} axes; it has {len(default)}: {', '.join(default)}")
+        for position, dim in enumerate(dims):
+            if renamed.setdefault(position, dim) != dim:
+                raise RecipeError(f"--axes calls axis {default[position]!r} both {renamed[position]!r} and {dim!r}")
+            if isinstance(dim, int):
+                static[default[position]] = dim
+            else:
+                names[position] = dim
+    if len(set(names)) < len(names):
+        raise RecipeError(f"--axes gives two axes of one input the same name: {', '.join(names)}")
+    static |= known_static(recipe.static, names)
+    return tuple(names), static
+
+
+def known_static(static: Mapping[str, int], axes: Sequence[str]) -> dict[str, int]:
+    """Returns `static` unchanged.
+
+    Raises:
+        RecipeError: it names an axis that is not among `axes`.
+    """
+    for axis in static:
+        if axis not in axes:
+            raise RecipeError(f"--static names an unknown axis {axis!r}: {expected_one_of(axis, axes)}")
+    return dict(static)

@@ -1,0 +1,235 @@
+"""TorchScript tracing without weights: the graph comes from the trace, the weights straight from the module.
+
+Weights as large as the model never pass through protobuf or the tracer: `torch.onnx.export(export_params=False)` leaves
+each parameter as a named input, which is then replaced by an initializer that streams from the module's own tensor.
+Parameters that share memory become one initializer, so tied weights stay tied.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import onnx
+import torch
+from onnx import helper, numpy_helper
+from torch import Tensor, nn
+
+from onnxport.exporters.engines.control_flow import find_data_dependence
+from onnxport.exporters.errors import EngineError
+from onnxport.exporters.exportable import Exportable, to_tensors
+from onnxport.exporters.onnx_writer import Weight, split_large, write_model
+from onnxport.verify.contract import GraphContract, TensorSpec
+
+
+class _ByKeyword(nn.Module):
+    """Takes the inputs in the graph's order and hands them on by keyword: by position, some models swap them."""
+
+    def __init__(self, exportable: Exportable, names: tuple[str, ...]) -> None:
+        super().__init__()
+        self.model = exportable.module
+        self._exportable = exportable
+        self._names = names
+        # Tracing restores the wrapper's mode on the way out; a wrapper in train mode would put dropout back on.
+        self.eval()
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        return tuple(self._exportable.run(dict(zip(self._names, inputs, strict=True))).values())
+
+
+def export_graph(exportable: Exportable, contract: GraphContract, path: Path) -> None:
+    """See `ExportFunction`."""
+    names = tuple(spec.name for spec in contract.inputs)
+    wrapper = _ByKeyword(exportable, names)
+    inputs = to_tensors(exportable.sample(exportable.example, np.random.default_rng(0)))
+    model = _trace(wrapper, exportable, inputs, contract, path)
+    weights = _attach_weights(model, wrapper, names)
+    _sign(model, contract)
+    write_model(model, weights, path, external_data="always")
+
+
+def _trace(
+    wrapper: _ByKeyword, exportable: Exportable, inputs: Mapping[str, Tensor], contract: GraphContract, path: Path
+) -> onnx.ModelProto:
+    bare = path.with_name("traced.onnx")
+    dynamic = {
+        spec.name: {i: dim for i, dim in enumerate(spec.shape) if isinstance(dim, str)}
+        for spec in (*contract.inputs, *contract.outputs)
+    }
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        try:
+            torch.onnx.export(
+                wrapper,
+                tuple(inputs.values()),
+                str(bare),
+                dynamo=False,
+                opset_version=contract.opsets[""],
+                export_params=False,
+                do_constant_folding=False,
+                input_names=[spec.name for spec in contract.inputs],
+                output_names=[spec.name for spec in contract.outputs],
+                dynamic_axes=dynamic,
+            )
+        except Exception as e:  # noqa: BLE001  the tracer runs the model's forward, which can raise anything
+            reason = next((line.strip() for line in str(e).splitlines() if line.strip()), "no message")
+            raise EngineError(
+                f"TorchScript cannot export {exportable.source.architecture}: {type(e).__name__}: {reason[:400]}"
+            ) from e
+    suspects = {(w.filename, w.lineno) for w in seen if issubclass(w.category, torch.jit.TracerWarning)}
+    if suspects:
+        found = find_data_dependence(exportable, inputs, suspects)
+        if found:
+            raise EngineError(
+                f"the trace of {exportable.source.architecture} would be wrong for other inputs: {found[0]}. A trace keeps the "
+                "branch or number that the example took; write it with tensor operations (torch.where, masks), or move it "
+                "out of forward"
+            )
+    model = onnx.load(bare)
+    bare.unlink()
+    return model
+
+
+@dataclass(frozen=True)
+class _TensorData:
+    tensor: Tensor
+
+    def __call__(self, file: BinaryIO) -> None:
+        flat = self.tensor.detach().cpu().contiguous().view(-1)
+        if sys.byteorder == "big":
+            raise EngineError("onnxport writes weights on little-endian machines only")
+        file.write(memoryview(flat.view(torch.uint8).numpy()))  # type: ignore[arg-type]
+
+
+def _attach_weights(model: onnx.ModelProto, wrapper: nn.Module, inputs: tuple[str, ...]) -> list[Weight]:
+    """Turns the parameters, which the trace left as graph inputs, into streamed initializers."""
+    graph = model.graph
+    tensors: dict[str, Tensor] = {
+        **dict(wrapper.named_parameters(remove_duplicate=False)),
+        **dict(wrapper.named_buffers(remove_duplicate=False)),
+    }
+    left_over = [value.name for value in graph.input if value.name not in inputs and value.name not in tensors]
+    if left_over:
+        raise EngineError(f"the trace has an input {left_over[0]!r} that is neither an input nor a parameter of the module")
+    parameters = [value.name for value in graph.input if value.name not in inputs]
+    kept = [value for value in graph.input if value.name in inputs]
+    del graph.input[:]
+    graph.input.extend(kept)
+
+    one_name = _one_name_per_memory(parameters, tensors)
+    _forget_identities(graph, one_name)
+    _rename_inputs(graph, one_name)
+    used = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
+    transposed = _fold_transposes(graph, set(one_name.values()))
+    weights = []
+    for name in dict.fromkeys(one_name.values()):
+        if name in used:
+            tensor = tensors[name].t() if name in transposed else tensors[name]
+            weights.append(_weight(transposed.get(name, name), tensor))
+    _constants_to_initializers(graph)
+    return sorted([*weights, *split_large(model)], key=lambda weight: weight.name)
+
+
+def _weight(name: str, tensor: Tensor) -> Weight:
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(str(tensor.dtype).removeprefix("torch.")))
+    return Weight(name, element, tuple(tensor.shape), tensor.numel() * tensor.element_size(), _TensorData(tensor))
+
+
+def _one_name_per_memory(names: list[str], tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """Maps each name to the first that shares its memory: tied weights."""
+    first: dict[Any, str] = {}
+    result = {}
+    for name in names:
+        tensor = tensors[name]
+        key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype) if tensor.numel() else name
+        result[name] = first.setdefault(key, name)
+    return result
+
+
+def _forget_identities(graph: onnx.GraphProto, one_name: dict[str, str]) -> None:
+    """The tracer merges parameters of equal value through Identity nodes; their readers read the parameter itself."""
+    outputs = {value.name for value in graph.output}
+    kept = []
+    for node in graph.node:
+        if node.op_type == "Identity" and node.input[0] in one_name and node.output[0] not in outputs:
+            one_name[node.output[0]] = one_name[node.input[0]]
+        else:
+            kept.append(node)
+    del graph.node[:]
+    graph.node.extend(kept)
+
+
+def _rename_inputs(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    for node in graph.node:
+        for i, name in enumerate(node.input):
+            if name in names:
+                node.input[i] = names[name]
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                _rename_inputs(attribute.g, names)
+
+
+def _fold_transposes(graph: onnx.GraphProto, parameters: set[str]) -> dict[str, str]:
+    """Stores a matrix transposed when a Transpose is all that reads it (nn.Linear), and drops the node.
+
+    A matrix that others read too stays as it is: folding would make a second copy of a tied weight. Returns the
+    folded parameters with the name of the value that takes their place.
+    """
+    readers = Counter(name for node in graph.node for name in node.input)
+    readers.update(name for node in graph.node for a in node.attribute if a.HasField("g") for name in _reads(a.g))
+    folded = {}
+    kept = []
+    for node in graph.node:
+        name = node.input[0] if node.input else ""
+        swap = next((list(a.ints) for a in node.attribute if a.name == "perm"), None) == [1, 0]
+        if node.op_type == "Transpose" and name in parameters and readers[name] == 1 and swap:
+            folded[name] = node.output[0]
+        else:
+            kept.append(node)
+    del graph.node[:]
+    graph.node.extend(kept)
+    return folded
+
+
+def _reads(graph: onnx.GraphProto) -> list[str]:
+    nested = [name for node in graph.node for a in node.attribute if a.HasField("g") for name in _reads(a.g)]
+    return [name for node in graph.node for name in node.input] + nested
+
+
+def _constants_to_initializers(graph: onnx.GraphProto, min_size_bytes: int = 1024) -> None:
+    """A large Constant (a tensor that is neither parameter nor buffer) becomes an initializer, as weights are."""
+    kept = []
+    for node in graph.node:
+        value = next((a.t for a in node.attribute if a.name == "value"), None)
+        if node.op_type == "Constant" and value is not None and len(value.raw_data) >= min_size_bytes:
+            tensor = numpy_helper.from_array(numpy_helper.to_array(value), node.output[0])
+            graph.initializer.append(tensor)
+        else:
+            kept.append(node)
+    del graph.node[:]
+    graph.node.extend(kept)
+
+
+def _sign(model: onnx.ModelProto, contract: GraphContract) -> None:
+    """Writes the proven shapes over those the tracer inferred, and drops what only the tracer needed."""
+    del model.graph.input[:]
+    model.graph.input.extend(_value_info(spec) for spec in contract.inputs)
+    del model.graph.output[:]
+    model.graph.output.extend(_value_info(spec) for spec in contract.outputs)
+    model.graph.name = "main_graph"
+    model.graph.ClearField("doc_string")
+    del model.graph.value_info[:]
+    for node in model.graph.node:
+        node.ClearField("doc_string")
+        del node.metadata_props[:]
+
+
+def _value_info(spec: TensorSpec) -> onnx.ValueInfoProto:
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(spec.dtype))
+    return helper.make_tensor_value_info(spec.name, element, list(spec.shape))

@@ -1,0 +1,110 @@
+"""The common ground of checkpoints and plain modules: a torch module, how to feed it, and what to call things."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from onnxport.exporters.errors import SignatureError
+from onnxport.exporters.graph import FusionHints
+from onnxport.exporters.manifest import Preprocessing, Source
+from onnxport.verify.cases import Case
+from onnxport.verify.contract import AxisRange, Dim
+
+Arrays = dict[str, np.ndarray]
+Sampler = Callable[[Mapping[str, int], np.random.Generator], Arrays]
+"""Makes valid inputs at the given size of each axis."""
+
+
+@dataclass(frozen=True)
+class Exportable:
+    """A module in eval mode with everything an engine and a verifier need to know of it.
+
+    Attributes:
+        module: unpatched, in eval mode; called with keyword arguments.
+        inputs: input name to one entry per dimension, an axis name or a fixed size; in the order of the graph.
+        axes: range of every dynamic axis.
+        example: sizes of the axes at which the module is traced, all different and at least 2.
+        sample: makes inputs at any sizes.
+        cases: makes the verification cases of a suite.
+        outputs: outputs kept, in order; None keeps every tensor.
+        dropped_outputs: outputs that are left out because the checkpoint has no weights for them.
+        call_options: extra keyword arguments of every call ("output_hidden_states").
+        mask: the input whose zeros mark padding.
+        decisions: outputs whose argmax a user acts on, with the axis.
+        notes: things a person should know, one line each.
+    """
+
+    module: nn.Module
+    inputs: Mapping[str, tuple[Dim, ...]]
+    axes: Mapping[str, AxisRange]
+    example: Mapping[str, int]
+    sample: Sampler
+    cases: Callable[[str], list[Case]]
+    source: Source
+    outputs: tuple[str, ...] | None = None
+    dropped_outputs: frozenset[str] = frozenset()
+    call_options: Mapping[str, Any] = field(default_factory=dict)
+    mask: str | None = None
+    decisions: Mapping[str, int] = field(default_factory=dict)
+    hints: FusionHints = FusionHints()
+    preprocessing: Preprocessing = Preprocessing()
+    notes: tuple[str, ...] = ()
+
+    def run(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Calls the module by keyword and returns the outputs that are kept, by name."""
+        named = name_outputs(self.module(**inputs, **self.call_options))
+        names = self.outputs if self.outputs is not None else tuple(named)
+        missing = [name for name in names if name not in named]
+        if missing:
+            raise SignatureError(f"the module returns {', '.join(named)}; expected an output {missing[0]!r}")
+        extras = [name for name in named if self.outputs is not None and name.split(".")[0] in self._asked_for()]
+        kept = [*names, *(name for name in extras if name not in names)]
+        return {name: named[name] for name in kept if name not in self.dropped_outputs}
+
+    def _asked_for(self) -> set[str]:
+        return {key.removeprefix("output_") for key in self.call_options}
+
+
+def name_outputs(result: Any) -> dict[str, Tensor]:
+    """Flattens what a module returns into named tensors.
+
+    A mapping (transformers' ModelOutput) keeps its keys, without those that are None; a tuple inside it is numbered
+    ("hidden_states.0"). A lone tensor is "output", a tuple "output_0", "output_1", nested tuples counted through.
+
+    Raises:
+        SignatureError: something that is no tensor.
+    """
+    if isinstance(result, Mapping):
+        named: dict[str, Tensor] = {}
+        for key, value in result.items():
+            if value is None:
+                continue
+            if isinstance(value, Tensor):
+                named[key] = value
+            else:
+                named.update({f"{key}.{i}": leaf for i, leaf in enumerate(_leaves(value))})
+        return named
+    if isinstance(result, Tensor):
+        return {"output": result}
+    return {f"output_{i}": leaf for i, leaf in enumerate(_leaves(result))}
+
+
+def _leaves(value: Any) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, (tuple, list)):
+        return [leaf for item in value for leaf in _leaves(item)]
+    raise SignatureError(
+        f"the module returns a {type(value).__name__} among its outputs; expected tensors, tuples or a mapping of tensors"
+    )
+
+
+def to_tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
+    """Copies numpy inputs into tensors."""
+    return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}

@@ -1,0 +1,244 @@
+"""A plain PyTorch module as a source: "package.module:factory".
+
+The factory takes no arguments and returns `(module, example_inputs)` or `(module, example_inputs, axes)`:
+
+- `example_inputs`: a mapping from forward's parameter names to tensors, a tuple bound to them in order, or a callable
+  that makes such a mapping from the size of each axis, given as keyword arguments (`make(batch=2, length=9)`);
+- `axes`: input name to one entry per dimension, an axis name or a fixed size. `--axes` overrides it. Without either,
+  every dimension is fixed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from onnxport.exporters.axes import known_static
+from onnxport.exporters.errors import SignatureError, SourceError
+from onnxport.exporters.exportable import Arrays, Exportable, Sampler, to_tensors
+from onnxport.exporters.manifest import Source
+from onnxport.exporters.recipe import Recipe
+from onnxport.exporters.suggestion import expected_one_of
+from onnxport.exporters.tasks import PLAIN_MODULE_TASK
+from onnxport.verify.cases import Case
+from onnxport.verify.contract import AxisRange, Dim
+
+Axes = Mapping[str, tuple[Dim, ...]]
+# Sizes at trace time when the factory can make any: all different and at least 2.
+_EXAMPLE_SIZES = (7, 5, 3, 11, 13)
+
+
+@dataclass(frozen=True)
+class ResizedExample:
+    """Makes inputs of other sizes from one example.
+
+    Along a dynamic axis, elements are repeated or left out evenly, which keeps ids in range and sorted offsets sorted;
+    floating point inputs are then drawn anew with the example's mean and deviation.
+    """
+
+    example: Arrays
+    axes: Axes
+
+    def __call__(self, sizes: Mapping[str, int], rng: np.random.Generator) -> Arrays:
+        inputs = {}
+        for name, array in self.example.items():
+            for position, axis in enumerate(self.axes[name]):
+                if isinstance(axis, str):
+                    steps = np.arange(sizes[axis]) * array.shape[position] // sizes[axis]
+                    array = np.take(array, steps, axis=position)
+            if np.issubdtype(array.dtype, np.floating):
+                source = self.example[name]
+                array = rng.normal(source.mean(), source.std() or 1.0, array.shape).astype(source.dtype)
+            inputs[name] = array
+        return inputs
+
+
+def load_plain_module(source: str, recipe: Recipe) -> Exportable:
+    """Calls the factory and works out names, axes and cases.
+
+    Raises:
+        SourceError: the factory cannot be imported, raises, or returns something else.
+        SignatureError: example inputs or axes do not fit forward.
+        RecipeError: an unknown input or axis name.
+    """
+    result = _call_factory(source)
+    module, given, axes = _unpack(source, result)
+    dtype = getattr(torch, recipe.dtype)
+    module = module.to(dtype).eval()
+    axes = {**axes, **recipe.axes}
+    sample: Sampler
+    if callable(given):
+        traced = {axis: recipe.static.get(axis, size) for axis, size in zip(_named(axes), _EXAMPLE_SIZES, strict=False)}
+        sample = _calling(source, given, module, dtype)
+        example = sample(traced, np.random.default_rng(0))
+        shapes = _axes_of(example, axes)
+    else:
+        example = _as_arrays(given, module, dtype)
+        shapes = _axes_of(example, axes)
+        sample = ResizedExample(example, shapes)
+    sizes = _sizes_of(example, shapes)
+    static = known_static(recipe.static, list(sizes))
+    sizes = {axis: static.get(axis, size) for axis, size in sizes.items()}
+    dynamic = [axis for axis in sizes if axis not in static]
+    return Exportable(
+        module=module,
+        inputs={name: tuple(static.get(dim, dim) if isinstance(dim, str) else dim for dim in dims) for name, dims in shapes.items()},
+        axes={axis: AxisRange() for axis in dynamic},
+        example=sizes,
+        sample=sample,
+        cases=lambda suite: _cases(sample, sizes, dynamic, suite, module),
+        source=Source(
+            model=source,
+            architecture=type(module).__name__,
+            task=recipe.task or PLAIN_MODULE_TASK,
+            weights_sha256=_hash_state(module),
+        ),
+    )
+
+
+def _call_factory(source: str) -> Any:
+    path, _, attribute = source.partition(":")
+    try:
+        factory: Any = importlib.import_module(path)
+        for name in attribute.split("."):
+            factory = getattr(factory, name)
+    except Exception as e:  # noqa: BLE001  importing a user's module can raise anything
+        raise SourceError(f"cannot import {source}: {type(e).__name__}: {e}") from e
+    if not callable(factory):
+        raise SourceError(f"{source} is a {type(factory).__name__}; expected a callable that returns (module, example_inputs)")
+    try:
+        return factory()
+    except Exception as e:  # noqa: BLE001  so can calling it
+        raise SourceError(f"the factory {source} raised {type(e).__name__}: {e}") from e
+
+
+def _unpack(source: str, result: Any) -> tuple[nn.Module, Any, dict[str, tuple[Dim, ...]]]:
+    expected = "(module, example_inputs) or (module, example_inputs, axes)"
+    if not isinstance(result, tuple) or len(result) not in (2, 3) or not isinstance(result[0], nn.Module):
+        seen = type(result).__name__
+        if isinstance(result, tuple):
+            seen = f"({', '.join(type(item).__name__ for item in result)})"
+        raise SourceError(f"the factory {source} returned {seen}; expected {expected}")
+    module, given, axes = (*result, {})[:3]
+    if not isinstance(axes, Mapping):
+        raise SourceError(f"the factory {source} returned axes of type {type(axes).__name__}; expected a mapping")
+    return module, given, {name: tuple(dims) for name, dims in axes.items()}
+
+
+def _calling(source: str, make: Callable[..., Any], module: nn.Module, dtype: torch.dtype) -> Sampler:
+    def sample(sizes: Mapping[str, int], rng: np.random.Generator) -> Arrays:
+        # The user's callable draws from torch's generator; a fixed seed keeps the cases, and so the bundle, the same.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(rng.integers(2**31)))
+            try:
+                made = make(**sizes)
+            except Exception as e:  # noqa: BLE001
+                raise SourceError(f"example inputs of {source} at {dict(sizes)} raised {type(e).__name__}: {e}") from e
+        return _as_arrays(made, module, dtype)
+
+    return sample
+
+
+def _as_arrays(given: Any, module: nn.Module, dtype: torch.dtype) -> Arrays:
+    """Binds example inputs to forward's parameters, by keyword; floating point ones in the module's dtype."""
+    if isinstance(given, Tensor):
+        given = (given,)
+    parameters = inspect.signature(module.forward).parameters
+    named: Mapping[str, Any]
+    if isinstance(given, Mapping):
+        named = given
+        takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+        unknown = [name for name in named if name not in parameters and not takes_any]
+        if unknown:
+            raise SignatureError(f"example input {unknown[0]!r} is no parameter of forward({', '.join(parameters)})")
+    elif isinstance(given, (tuple, list)):
+        if len(given) > len(parameters):
+            raise SignatureError(f"{len(given)} example inputs, but forward takes {', '.join(parameters)}")
+        named = dict(zip(parameters, given, strict=False))
+    else:
+        raise SignatureError(f"example inputs are a {type(given).__name__}; expected a mapping or tuple of tensors")
+    odd = [name for name, value in named.items() if not isinstance(value, Tensor)]
+    if odd or not named:
+        seen = f"{odd[0]!r} is a {type(named[odd[0]]).__name__}" if odd else "there are none"
+        raise SignatureError(f"example inputs must be tensors: {seen}")
+    cast = {name: value.to(dtype) if value.is_floating_point() else value for name, value in named.items()}
+    return {name: value.detach().cpu().numpy() for name, value in cast.items()}
+
+
+def _axes_of(example: Arrays, asked: Axes) -> dict[str, tuple[Dim, ...]]:
+    unknown = [name for name in asked if name not in example]
+    if unknown:
+        raise SignatureError(f"axes name an unknown input {unknown[0]!r}: {expected_one_of(unknown[0], example)}")
+    shapes = {}
+    for name, array in example.items():
+        dims = asked.get(name, array.shape)
+        if len(dims) != array.ndim:
+            raise SignatureError(f"axes of {name!r} are {list(dims)}, but the example has shape {list(array.shape)}")
+        wrong = [dim for dim, size in zip(dims, array.shape, strict=True) if isinstance(dim, int) and dim != size]
+        if wrong:
+            raise SignatureError(f"axes of {name!r} fix a size of {wrong[0]}, but the example has shape {list(array.shape)}")
+        shapes[name] = tuple(dims)
+    return shapes
+
+
+def _sizes_of(example: Arrays, shapes: Axes) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for name, dims in shapes.items():
+        for dim, size in zip(dims, example[name].shape, strict=True):
+            if isinstance(dim, str) and sizes.setdefault(dim, size) != size:
+                raise SignatureError(f"axis {dim!r} is {sizes[dim]} in one example input and {size} in {name!r}")
+    return sizes
+
+
+def _named(shapes: Axes) -> list[str]:
+    return list(dict.fromkeys(dim for dims in shapes.values() for dim in dims if isinstance(dim, str)))
+
+
+def _cases(
+    sample: Sampler,
+    example: Mapping[str, int],
+    dynamic: list[str],
+    suite: str,
+    module: nn.Module,
+) -> list[Case]:
+    """Cases at sizes that were not traced; a size the module itself refuses is left out."""
+    rng = np.random.default_rng(0)
+    grown = {axis: size * 2 + 1 for axis, size in example.items() if axis in dynamic}
+    wanted = [{**example, **grown}]
+    wanted += [{**example, axis: size + 3} for axis, size in example.items() if axis in dynamic]
+    if suite != "quick":
+        wanted += [{**example, axis: 1} for axis in dynamic] + [{**example, **dict.fromkeys(dynamic, 1)}]
+    if suite == "full":
+        wanted += [{**example, axis: size * 4} for axis, size in example.items() if axis in dynamic]
+    cases: dict[str, Case] = {}
+    for sizes in wanted:
+        name = "sizes." + ("x".join(str(sizes[axis]) for axis in sizes) or "fixed")
+        case = Case(name, sample(sizes, rng))
+        if name not in cases and _accepts(module, case):
+            cases[name] = case
+    return list(cases.values())
+
+
+def _accepts(module: nn.Module, case: Case) -> bool:
+    try:
+        with torch.inference_mode():
+            module(**to_tensors(case.inputs))
+    except (RuntimeError, ValueError, IndexError):
+        return False
+    return True
+
+
+def _hash_state(module: nn.Module) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,106 @@
+"""The tokenizer and processor of a checkpoint: loaded to make inputs, copied into the bundle byte for byte."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from onnxport.exporters.errors import SourceError
+
+# Everything beside the weights that a consumer of the checkpoint reads.
+_COPIED = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "bpe.codes",
+    "spiece.model",
+    "spm.model",
+    "sentencepiece.bpe.model",
+    "tokenizer.model",
+    "chat_template.jinja",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "modules.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+    "LICENSE",
+    "LICENSE.txt",
+    "NOTICE",
+)
+_VOCABULARIES = (
+    "tokenizer.json",
+    "vocab.txt",
+    "vocab.json",
+    "spiece.model",
+    "spm.model",
+    "sentencepiece.bpe.model",
+    "tokenizer.model",
+    "bpe.codes",
+)
+
+
+def load_tokenizer(folder: Path, *, trust_remote_code: bool) -> Any | None:
+    """Returns transformers' tokenizer of the checkpoint, or None when the folder has no tokenizer files at all.
+
+    Raises:
+        SourceError: there are tokenizer files, but they cannot be loaded or hold no vocabulary.
+    """
+    present = [name for name in (*_VOCABULARIES, "tokenizer_config.json") if (folder / name).is_file()]
+    if not present:
+        return None
+    if present == ["tokenizer_config.json"]:
+        # transformers 5 makes an empty tokenizer of this, without a word.
+        raise SourceError(
+            f"the tokenizer of {folder.name} has a tokenizer_config.json but no vocabulary; expected one of "
+            f"{', '.join(_VOCABULARIES)}; add it, or remove tokenizer_config.json to export without a tokenizer"
+        )
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code, local_files_only=True)
+        ids = tokenizer("one two")["input_ids"]
+    except Exception as e:  # noqa: BLE001  a tokenizer file can break the parser in any way
+        raise SourceError(
+            f"the tokenizer of {folder.name} cannot be loaded ({type(e).__name__}: {_first_line(e)}); mend its files, or "
+            "remove them to export without a tokenizer"
+        ) from e
+    if not ids or len(tokenizer) <= len(set(tokenizer.all_special_tokens)):
+        raise SourceError(
+            f"the tokenizer of {folder.name} loads but knows {len(tokenizer)} tokens, all of them special; its vocabulary "
+            "file is missing or empty"
+        )
+    return tokenizer
+
+
+def copy_files(folder: Path, tokenizer: Any | None, target: Path) -> tuple[str, ...]:
+    """Copies the settings and tokenizer files into the bundle and returns their paths, sorted.
+
+    A tokenizer that has only slow files gets a tokenizer.json beside them, so that `tokenizers` alone can read it.
+    """
+    copied = [name for name in _COPIED if (folder / name).is_file()]
+    # sentence-transformers keeps one folder per stage, "1_Pooling/config.json"; Dense stages have their weights there.
+    stages = [
+        path.relative_to(folder).as_posix()
+        for path in sorted(folder.glob("[0-9]_*/*"))
+        if path.suffix in {".json", ".safetensors", ".bin"}
+    ]
+    for name in [*copied, *stages]:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        # The Hub's cache is made of links; a bundle holds files.
+        shutil.copyfile((folder / name).resolve(), target / name)
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None and "tokenizer.json" not in copied:
+        backend.save(str(target / "tokenizer.json"))
+        copied.append("tokenizer.json")
+    return tuple(sorted([*copied, *stages]))
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [""])[0]

@@ -1,0 +1,149 @@
+"""Inputs for a model that reads tokens: samples of any size, and the verification cases made from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from onnxport.exporters.exportable import Arrays
+from onnxport.verify.cases import Case
+
+MASK = "attention_mask"
+KNOWN_INPUTS = ("input_ids", MASK, "token_type_ids")
+"""Inputs this module can make."""
+
+_TEXTS = (
+    "ONNX Runtime runs the same graph everywhere.",
+    "A short one.",
+    "Die Straße war naß, und der Zug nach Köln fiel aus: 3 Stunden Verspätung! (und kein Kaffee)",
+    "日本語の文章と emoji 🙂 mixed with numbers 12,345.67",
+)
+_PAIRS = (
+    ("Where was the meeting held?", "The meeting was held in Geneva, in the old town hall."),
+    ("Who won?", "Nobody did; the match was called off because of the rain that had fallen since noon."),
+)
+
+
+@dataclass(frozen=True)
+class TextInputs:
+    """Makes token inputs.
+
+    Attributes:
+        names: the inputs of the graph, in order.
+        axes: names of the axes of every input: batch and sequence, or batch, choices and sequence.
+        vocab_size: token ids are below it.
+        pad_token_id: what stands at padded positions.
+        type_vocab_size: number of token types the model knows.
+        max_length: longest sequence of the model in tokens, None if unknown.
+        longest: longest sequence worth running in one case; at most max_length.
+        static: axes with a fixed size.
+        tokenizer: transformers' tokenizer, or None.
+    """
+
+    names: tuple[str, ...]
+    axes: tuple[str, ...]
+    vocab_size: int
+    pad_token_id: int
+    type_vocab_size: int
+    max_length: int | None
+    longest: int
+    static: Mapping[str, int]
+    tokenizer: Any = None
+
+    def sample(self, sizes: Mapping[str, int], rng: np.random.Generator) -> Arrays:
+        """Random ids (never the padding id), nothing masked, both token types where there are two."""
+        shape = tuple(sizes[axis] for axis in self.axes)
+        ids = rng.integers(0, self.vocab_size - 1, shape)
+        ids += ids >= self.pad_token_id
+        types = np.zeros(shape, dtype=np.int64)
+        if self.type_vocab_size > 1:
+            types[..., shape[-1] // 2 :] = 1
+        known = {
+            "input_ids": ids.astype(np.int64),
+            MASK: np.ones(shape, dtype=np.int64),
+            "token_type_ids": types,
+        }
+        return {name: known[name] for name in self.names}
+
+    def cases(self, suite: str) -> list[Case]:
+        """The cases of a suite, none of them at the traced size, smallest idea first."""
+        rng = np.random.default_rng(0)
+        cases = [*self._random(suite, rng), *self._padded(rng), *self._real_text()]
+        return _unique(cases)
+
+    def _sizes(self, batch: int, sequence: int) -> dict[str, int]:
+        asked = (batch, *[2] * (len(self.axes) - 2), min(sequence, self.longest))
+        return {axis: self.static.get(axis, size) for axis, size in zip(self.axes, asked, strict=True)}
+
+    def _random(self, suite: str, rng: np.random.Generator) -> list[Case]:
+        pairs = [(1, 1), (2, 8), (1, 23)]
+        if suite != "quick":
+            pairs += [(4, 5), (1, self.longest)]
+        if suite == "full":
+            pairs += [(1, 64), (8, 16), (2, 128)]
+        return [self._case("random", self._sizes(batch, sequence), rng) for batch, sequence in pairs]
+
+    def _case(self, kind: str, sizes: Mapping[str, int], rng: np.random.Generator) -> Case:
+        name = f"{kind}.{'x'.join(str(sizes[axis]) for axis in self.axes)}"
+        return Case(name, self.sample(sizes, rng), MASK if MASK in self.names else None)
+
+    def _padded(self, rng: np.random.Generator) -> list[Case]:
+        """Right, left and interleaved padding; in each, the second row keeps a single real token."""
+        sizes = self._sizes(3, 16)
+        length = sizes[self.axes[-1]]
+        if MASK not in self.names or length < 2:
+            return []
+        real = max(length // 2, 1)
+        shapes = {"right": np.arange(length) < real, "left": np.arange(length) >= length - real}
+        shapes["interleaved"] = np.arange(length) % 3 != 1
+        cases = []
+        for kind, row in shapes.items():
+            inputs = self.sample(sizes, rng)
+            mask = inputs[MASK].reshape(-1, length)
+            mask[0] = row
+            if len(mask) > 1:
+                mask[1] = np.eye(1, length, int(np.flatnonzero(row)[0]), dtype=np.int64)[0]
+            inputs["input_ids"].reshape(-1, length)[mask == 0] = self.pad_token_id
+            if "token_type_ids" in inputs:
+                inputs["token_type_ids"].reshape(-1, length)[mask == 0] = 0
+            cases.append(Case(f"padding.{kind}", inputs, MASK))
+        return cases
+
+    def _real_text(self) -> list[Case]:
+        if self.tokenizer is None:
+            return []
+        batch = self.static.get(self.axes[0])
+        cases = []
+        for name, texts, pairs in (
+            ("text", list(_TEXTS), None),
+            ("text.pairs", [question for question, _ in _PAIRS], [answer for _, answer in _PAIRS]),
+        ):
+            rows = batch or len(texts)
+            if self.tokenizer.pad_token is None:  # rows of different lengths cannot be batched
+                texts, pairs = texts[:1], pairs and pairs[:1]
+            texts = [texts[i % len(texts)] for i in range(rows)]
+            pairs = [pairs[i % len(pairs)] for i in range(rows)] if pairs else None
+            cases.append(Case(name, self._encode(texts, pairs), MASK if MASK in self.names else None))
+        return cases
+
+    def _encode(self, texts: list[str], pairs: list[str] | None) -> Arrays:
+        fixed = self.static.get(self.axes[-1])
+        choices = self._sizes(1, 1)[self.axes[1]] if len(self.axes) == 3 else 1
+        encoded = self.tokenizer(
+            [text for text in texts for _ in range(choices)],
+            [pair for pair in pairs for _ in range(choices)] if pairs else None,
+            padding="max_length" if fixed else self.tokenizer.pad_token is not None,
+            truncation=True,
+            max_length=fixed or self.longest,
+            return_tensors="np",
+        )
+        shape = (len(texts), choices, -1) if len(self.axes) == 3 else (len(texts), -1)
+        return {name: np.asarray(encoded[name], dtype=np.int64).reshape(shape) for name in self.names}
+
+
+def _unique(cases: list[Case]) -> list[Case]:
+    """Static axes make several sizes fall together: the first of each name stays."""
+    return list({case.name: case for case in reversed(cases)}.values())[::-1]
