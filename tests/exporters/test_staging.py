@@ -95,10 +95,11 @@ class TestCommit:
 
     def test_refuses_an_out_that_appeared_meanwhile(self, tmp_path: Path) -> None:
         out = tmp_path / "out"
-        with pytest.raises(BundleError, match="exists already"), Staging(out, overwrite=False) as staged:
+        with Staging(out, overwrite=False) as staged:
             put(staged.path)
             put(out, "theirs")
-            staged.commit()
+            with pytest.raises(BundleError, match="exists already"):
+                staged.commit()
         assert content(out) == "theirs"
         assert names(tmp_path) == ["out"]
 
@@ -172,12 +173,10 @@ class TestCommitFailed:
     def test_refuses_to_delete_what_is_not_a_bundle(self, tmp_path: Path) -> None:
         (tmp_path / "out.failed").mkdir()
         (tmp_path / "out.failed" / "notes.txt").write_text("mine")
-        with (
-            pytest.raises(BundleError, match="not a bundle"),
-            Staging(tmp_path / "out", overwrite=False) as staged,
-        ):
+        with Staging(tmp_path / "out", overwrite=False) as staged:
             put(staged.path)
-            staged.commit_failed()
+            with pytest.raises(BundleError, match="not a bundle"):
+                staged.commit_failed()
         assert names(tmp_path) == ["out.failed"]
         assert names(tmp_path / "out.failed") == ["notes.txt"]
 
@@ -253,13 +252,20 @@ def fill_up() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
 
 
+def fail_in_the_middle(out: Path, error: type[BaseException], also: Path | None = None) -> None:
+    with Staging(out, overwrite=False) as staged:
+        put(staged.path)
+        (staged.work / "scratch").write_text("")
+        if also:
+            also.write_text("")
+        raise error
+
+
 class TestFailure:
     @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
     def test_removes_everything(self, tmp_path: Path, error: type[BaseException]) -> None:
-        with pytest.raises(error), Staging(tmp_path / "new" / "deeper" / "out", overwrite=False) as staged:
-            put(staged.path)
-            (staged.work / "scratch").write_text("")
-            raise error
+        with pytest.raises(error):
+            fail_in_the_middle(tmp_path / "new" / "deeper" / "out", error)
         assert names(tmp_path) == []
 
     def test_leaving_without_a_commit_writes_nothing(self, tmp_path: Path) -> None:
@@ -268,9 +274,8 @@ class TestFailure:
         assert names(tmp_path) == []
 
     def test_keeps_parents_that_somebody_else_uses(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError), Staging(tmp_path / "new" / "out", overwrite=False):  # noqa: PT011
-            (tmp_path / "new" / "theirs").write_text("")
-            raise ValueError
+        with pytest.raises(KeyError):
+            fail_in_the_middle(tmp_path / "new" / "out", KeyError, also=tmp_path / "new" / "theirs")
         assert names(tmp_path / "new") == ["theirs"]
 
     @POSIX
