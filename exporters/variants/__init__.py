@@ -1,1 +1,106 @@
-"""Variants: graph to serialised forms."""
+"""Variants: one graph, several serialised forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, cast
+
+from onnxport.exporters.errors import VariantError
+from onnxport.exporters.graph import Graph, Variant
+from onnxport.exporters.onnx_writer import ExternalData, read_skeleton, split_large, write_model
+from onnxport.exporters.recipe import Level
+
+if TYPE_CHECKING:
+    from onnxport.exporters.variants.fusion import FusedGraph
+
+
+@dataclass(frozen=True)
+class VariantKind:
+    """A serialised form. `builder` is "module:function"; `precision` None: whatever the graph was exported in."""
+
+    name: str
+    file: str
+    precision: str | None
+    builder: str
+
+    def path(self, out_dir: Path, component: str) -> Path:
+        """Returns the path of the graph file."""
+        return out_dir / self.file.format(component=component)
+
+
+_HERE = "onnxport.exporters.variants"
+KINDS = {
+    kind.name: kind
+    for kind in (
+        VariantKind("base", "{component}.onnx", None, f"{_HERE}.base:build"),
+        VariantKind("optimized", "{component}_optimized.onnx", None, f"{_HERE}.optimized:build"),
+        VariantKind("ort", "{component}.ort", None, f"{_HERE}.ort_format:build"),
+        VariantKind("fp16", "{component}_fp16.onnx", "float16", f"{_HERE}.fp16:build"),
+        VariantKind("int8", "{component}_quantized.onnx", "int8", f"{_HERE}.int8:build"),
+    )
+}
+"""Every kind of variant, by name."""
+
+
+@dataclass(frozen=True)
+class VariantBuilder:
+    """Makes the variants of one graph; what they share (the fused graph) is made once.
+
+    Args:
+        graph: the exported component.
+        out_dir: where the variants go; made when missing.
+        work_dir: where intermediate files go; best the folder of `graph.path`, else the graph is copied there.
+        level: ONNX Runtime's optimisation level of the serialised variants.
+        target: "this-machine" allows passes whose result is tied to this CPU.
+        external_data: whether weights go to a file beside the graph; "auto" by size.
+    """
+
+    graph: Graph
+    out_dir: Path
+    work_dir: Path
+    level: Level = "extended"
+    target: Literal["portable", "this-machine"] = "portable"
+    external_data: ExternalData = "auto"
+
+    def build(self, name: str) -> Variant:
+        """Makes one variant under its final name in `out_dir`.
+
+        Raises:
+            VariantError: the kind is unknown, does not go with the level or target, or a step failed.
+            OSError: the file system refused (disk full, no permission).
+        """
+        if name not in KINDS:
+            raise VariantError(f"unknown variant {name!r}; the kinds are {', '.join(KINDS)}.")
+        kind = KINDS[name]
+        path = kind.path(self.out_dir, self.graph.component)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        module, function = kind.builder.split(":")
+        build = cast(Callable[[VariantBuilder, VariantKind, Path], Variant], getattr(import_module(module), function))
+        return build(self, kind, path)
+
+    @cached_property
+    def source(self) -> Path:
+        """The graph in `work_dir`, with its weights in a file beside it."""
+        path = self.graph.path
+        if path.parent.resolve() == self.work_dir.resolve():
+            return path.resolve()
+        self.work_dir.mkdir(parents=True, exist_ok=True)
+        copy = self.intermediate("source.onnx")
+        skeleton, weights = read_skeleton(path)
+        write_model(skeleton, [*weights, *split_large(skeleton)], copy, external_data="always")
+        return copy
+
+    @cached_property
+    def fused(self) -> FusedGraph:
+        """The graph after onnxruntime.transformers' fusions; the graph itself where none matched."""
+        from onnxport.exporters.variants.fusion import fuse
+
+        return fuse(self.source, self.graph.hints, self.intermediate("fused.onnx"))
+
+    def intermediate(self, suffix: str) -> Path:
+        """Returns the path of a work file of this component."""
+        return self.work_dir.resolve() / f"{self.graph.component}.{suffix}"

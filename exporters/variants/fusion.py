@@ -1,0 +1,87 @@
+"""Fusion of attention, layer norms and activations by onnxruntime.transformers, in a child process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from onnxport.exporters.graph import FusionHints
+from onnxport.exporters.variants.child import run_in_child
+from onnxport.exporters.variants.operators import nodes
+
+PATTERNS = {
+    "albert": "bert",
+    "bert": "bert",
+    "camembert": "bert",
+    "deberta": "bert",
+    "deberta-v2": "bert",
+    "distilbert": "bert",
+    "electra": "bert",
+    "modernbert": "bert",
+    "mpnet": "bert",
+    "roberta": "bert",
+    "xlm-roberta": "bert",
+}
+"""transformers' model type to the model type whose patterns onnxruntime.transformers applies."""
+
+_GUESS = "bert"
+_TRANSFORMER_OPS = {"MatMul", "Softmax"}
+
+
+@dataclass(frozen=True)
+class FusedGraph:
+    """`path` is the graph in the work folder; `fusions` counts new nodes by "domain:op"; no fusions: the graph as it was."""
+
+    path: Path
+    fusions: Mapping[str, int]
+    notes: tuple[str, ...] = ()
+
+
+def fuse(source: Path, hints: FusionHints, target: Path) -> FusedGraph:
+    """Fuses the graph at `source` into `target`, which lies in the same folder.
+
+    A model type that is not in PATTERNS gets a try where the graph looks like a transformer.
+
+    Raises:
+        VariantError: a fusion for a known model type broke, or the child process died.
+    """
+    known = PATTERNS.get(hints.model_type or "")
+    patterns = known or (_GUESS if _looks_like_transformer(source) else None)
+    heads, hidden = hints.num_heads, hints.hidden_size
+    if heads <= 0 or hidden <= 0 or hidden % heads:
+        heads = hidden = 0  # onnxruntime.transformers then looks for them in the graph
+    result = run_in_child(
+        "onnxport.exporters.variants.fusion_worker:fuse",
+        source.parent,
+        graph=source.name,
+        fused=target.name,
+        model_type=patterns,
+        num_heads=heads,
+        hidden_size=hidden,
+        required=known is not None,
+    )
+    fusions: dict[str, int] = result["fusions"]
+    notes = []
+    if result["broke"]:
+        notes.append(f"the fusions for {patterns!r}, tried on model type {hints.model_type!r}, broke: {result['broke']}")
+    if not fusions:
+        looked = f"the patterns for {patterns!r}" if patterns else "none tried, as there is no attention in the graph"
+        notes.append(
+            f"no fusion matched ({looked}; model type {hints.model_type!r}, {heads} heads, hidden size {hidden}): "
+            "the graph goes to ONNX Runtime's own optimiser as exported"
+        )
+        return FusedGraph(source, {}, tuple(notes))
+    if known and "com.microsoft:Attention" not in fusions and "com.microsoft:MultiHeadAttention" not in fusions:
+        notes.append(
+            f"no attention was fused (the patterns for {patterns!r}; model type {hints.model_type!r}, {heads} heads, "
+            f"hidden size {hidden}): attention runs as single operators"
+        )
+    return FusedGraph(target, fusions, tuple(notes))
+
+
+def _looks_like_transformer(path: Path) -> bool:
+    model = onnx.load(path, load_external_data=False)
+    return {node.op_type for node in nodes(model.graph)} >= _TRANSFORMER_OPS

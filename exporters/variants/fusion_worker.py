@@ -1,0 +1,79 @@
+"""The part of fusion that runs in a child process, in the folder of the graph.
+
+The graph is loaded without its weights. Fusions that merge weights (Q, K and V of attention) read just these, relative
+to the working folder; embeddings and feed-forward weights, most of a model, are never touched and stay in the data file
+that the fused graph shares with its source.
+"""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnxruntime.transformers.fusion_options import AttentionMaskFormat, FusionOptions
+from onnxruntime.transformers.optimizer import optimize_by_fusion
+
+from onnxport.exporters.errors import VariantError
+from onnxport.exporters.onnx_writer import split_large, write_model
+from onnxport.exporters.variants.folding import fold_constants
+from onnxport.exporters.variants.operators import fused_since, import_used_domains, operator_counts
+from onnxport.exporters.variants.tied_weights import multiply_by_tied_weights_in_place
+
+
+def fuse(graph: str, fused: str, model_type: str | None, num_heads: int, hidden_size: int, required: bool) -> dict[str, Any]:
+    """Fuses `graph` and writes `fused` beside it (both are file names in the working folder).
+
+    `model_type` is onnxruntime.transformers' own, None: no fusion of layers. `required` False: the type is a guess, and a fusion that
+    breaks on it is the same as none that matches.
+
+    Returns:
+        `fusions`: new nodes by "domain:op", empty when nothing matched (`fused` is then not written); `broke`: the
+        error of a guess that broke, or None.
+    """
+    model = onnx.load(graph, load_external_data=False)
+    before = operator_counts(model)
+    names = _names(model)
+    broke = None
+    if model_type is not None:
+        try:
+            model = _fuse_layers(model, model_type, num_heads, hidden_size)
+        except Exception as e:
+            where = traceback.extract_tb(e.__traceback__)[-1]
+            broke = f"{type(e).__name__}: {e} ({Path(where.filename).name}, {where.name})"
+            if required:
+                raise VariantError(
+                    f"onnxruntime.transformers broke while fusing this graph as {model_type!r}: {broke}. Its patterns "
+                    "expect a TorchScript graph with eager attention. --variant base needs no fusion."
+                ) from e
+            model = onnx.load(graph, load_external_data=False)
+    multiply_by_tied_weights_in_place(model)
+    fusions = fused_since(before, operator_counts(model))
+    if not fusions:
+        return {"fusions": {}, "broke": broke}
+    if _names(model) != names:
+        raise VariantError(
+            f"fusion as {model_type!r} changed the inputs or outputs: {names} became {_names(model)}. "
+            "--variant base needs no fusion."
+        )
+    import_used_domains(model)
+    weights = split_large(model)
+    write_model(model, weights, Path(fused), external_data="always")
+    return {"fusions": fusions, "broke": broke}
+
+
+def _fuse_layers(model: onnx.ModelProto, model_type: str, num_heads: int, hidden_size: int) -> onnx.ModelProto:
+    fold_constants(model)
+    options = FusionOptions(model_type)
+    if options.attention_mask_format == AttentionMaskFormat.MaskIndexEnd:
+        # Lengths instead of masks: wrong for left-padded batches.
+        options.use_raw_attention_mask(True)
+    fused: onnx.ModelProto = optimize_by_fusion(
+        model, model_type=model_type, num_heads=num_heads, hidden_size=hidden_size, optimization_options=options
+    ).model
+    return fused
+
+
+def _names(model: onnx.ModelProto) -> tuple[list[str], list[str]]:
+    return [i.name for i in model.graph.input], [o.name for o in model.graph.output]

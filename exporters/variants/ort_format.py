@@ -1,0 +1,37 @@
+"""ort: the optimised graph in ONNX Runtime's own format, for minimal builds and mobile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from onnxport.exporters.graph import Variant
+from onnxport.exporters.variants import VariantBuilder, VariantKind
+from onnxport.exporters.variants.child import run_in_child
+from onnxport.exporters.variants.optimized import optimize
+
+
+def build(builder: VariantBuilder, kind: VariantKind, path: Path) -> Variant:
+    """Writes the graph of the optimized variant, operator for operator, as `.ort`. It is always a single file.
+
+    Raises:
+        VariantError: as for the optimized variant, or the weights pass the 2 GiB that the format can hold.
+    """
+    graph = optimize(builder)
+    run_in_child(
+        "onnxport.exporters.variants.session_worker:to_ort_format",
+        builder.work_dir,
+        graph=graph.path.name,
+        target=str(path.resolve()),
+    )
+    return Variant(
+        kind.name,
+        path,
+        None,
+        graph.precision,
+        builder.level,
+        portable=graph.portable,
+        fusions=graph.fusions,
+        session_options=graph.session_options,
+        notes=graph.notes,
+        facts_path=graph.path,
+    )
