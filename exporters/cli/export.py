@@ -1,0 +1,188 @@
+"""`onnxport export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onnxport.exporters.cli.chatter import hushed
+from onnxport.exporters.cli.console import Console
+from onnxport.exporters.cli.flag_syntax import parse_axes, parse_required_fusions, parse_static
+from onnxport.exporters.cli.options import (
+    VERIFICATION,
+    AsJson,
+    Atol,
+    CacheDir,
+    Debug,
+    Offline,
+    Quiet,
+    Revision,
+    Rtol,
+    SuiteName,
+    Token,
+    TrustRemoteCode,
+)
+from onnxport.exporters.cli.verdict import show_report
+
+EXAMPLES = (
+    "Examples:\n\n"
+    "onnxport export sentence-transformers/all-MiniLM-L6-v2 bundles/minilm\n\n"
+    "onnxport export ./checkpoint out --variant base --variant int8 --require-fusion Attention=12\n\n"
+    "onnxport export ./checkpoint out --axes input_ids=batch,sequence --static batch=1 --overwrite"
+)
+
+_GRAPH = "Graph"
+_VARIANTS = "Variants"
+
+
+def export(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A checkpoint folder, a Hub id, or package.module:factory.")
+    ],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder of the bundle.")],
+    task: Annotated[
+        str | None, typer.Option(metavar="TASK", help="Default: what the checkpoint says.", rich_help_panel=_GRAPH)
+    ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|FILE", help="A shipped recipe or a YAML file; flags win.", rich_help_panel=_GRAPH),
+    ] = None,
+    opset: Annotated[int | None, typer.Option(metavar="N", help="Default: 17.", rich_help_panel=_GRAPH)] = None,
+    axes: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="INPUT=AXIS,AXIS",
+            help="An input's dimensions, each an axis name or a fixed size. Repeatable.",
+            rich_help_panel=_GRAPH,
+        ),
+    ] = None,
+    static: Annotated[
+        list[str] | None,
+        typer.Option(metavar="AXIS=N", help="Give an axis a fixed size. Repeatable.", rich_help_panel=_GRAPH),
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option(metavar="auto|torchscript", help="Default: auto.", rich_help_panel=_GRAPH)
+    ] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(metavar="float32|float16", help="Of the weights. Default: float32.", rich_help_panel=_GRAPH),
+    ] = None,
+    output: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Keep an extra output, like hidden_states. Repeatable.", rich_help_panel=_GRAPH
+        ),
+    ] = None,
+    variant: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Default: base and optimized. Repeatable.", rich_help_panel=_VARIANTS),
+    ] = None,
+    level: Annotated[
+        str | None,
+        typer.Option(
+            metavar="none|basic|extended|all",
+            help="ONNX Runtime's graph optimisation. Default: extended.",
+            rich_help_panel=_VARIANTS,
+        ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="portable|this-machine",
+            help="Whether passes tied to this CPU are allowed. Default: portable.",
+            rich_help_panel=_VARIANTS,
+        ),
+    ] = None,
+    external_data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto|always|never",
+            help="Weights in a file beside the graph. Default: auto.",
+            rich_help_panel=_VARIANTS,
+        ),
+    ] = None,
+    require_fusion: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="OP[=N]", help="Fail unless optimized has N (or 1) of it. Repeatable.", rich_help_panel=_VARIANTS
+        ),
+    ] = None,
+    rtol: Rtol = None,
+    atol: Atol = None,
+    suite: SuiteName = None,
+    no_verify: Annotated[
+        bool,
+        typer.Option("--no-verify", help="Skip the verification; the bundle says so.", rich_help_panel=VERIFICATION),
+    ] = False,
+    revision: Revision = None,
+    token: Token = None,
+    cache_dir: CacheDir = None,
+    offline: Offline = False,
+    trust_remote_code: TrustRemoteCode = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the bundle that OUT is.", rich_help_panel="Output")
+    ] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> int:
+    """Export a checkpoint into a verified bundle.
+
+    The bundle holds the graphs, the tokenizer and preprocessing files, a
+    bundle.json with a hash of every file, and the evidence that the graphs
+    compute what the PyTorch model computes. If they do not, OUT stays as it was,
+    what was built is kept as OUT.failed, and the exit code is 1.
+    """
+    from onnxport.exporters.hub_options import HubOptions
+    from onnxport.exporters.recipe import Recipe
+    from onnxport.exporters.recipe_file import load_recipe, override
+
+    console = Console(quiet=quiet, as_json=as_json)
+    wanted = override(
+        load_recipe(recipe) if recipe is not None else Recipe(),
+        task=task,
+        opset=opset,
+        axes=parse_axes(axes or []),
+        static=parse_static(static or []),
+        engine=engine,
+        dtype=dtype,
+        outputs=output,
+        variants=variant,
+        level=level,
+        target=target,
+        external_data=external_data,
+        require_fusion=parse_required_fusions(require_fusion or []),
+        rtol=rtol,
+        atol=atol,
+        suite=suite,
+    )
+    hub = HubOptions(revision, token, cache_dir, offline, trust_remote_code)
+    with hushed(debug=debug):
+        from onnxport.exporters.errors import VerificationFailed
+        from onnxport.exporters.pipeline import export as export_bundle
+
+        try:
+            bundle = export_bundle(
+                source, out, recipe=wanted, hub=hub, overwrite=overwrite, verify=not no_verify, progress=console
+            )
+        except VerificationFailed as failed:
+            show_report(console, failed.report)
+            console.note(str(failed))
+            console.document(
+                {"bundle": None, "failed_bundle": str(failed.path), "report": failed.report.model_dump(mode="json")}
+            )
+            return 1
+    report = bundle.report()
+    if report is not None:
+        show_report(console, report)
+    console.data(f"{out}: written")
+    console.document(
+        {
+            "bundle": str(out),
+            "manifest": bundle.manifest.model_dump(mode="json"),
+            "report": report.model_dump(mode="json") if report is not None else None,
+        }
+    )
+    return 0

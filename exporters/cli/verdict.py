@@ -1,0 +1,94 @@
+"""A verification report as a person reads it: check families against variants, then what failed and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from onnxport.exporters.cli.console import Console
+
+if TYPE_CHECKING:
+    from onnxport.verify.report import CheckResult, Report
+
+WHOLE_BUNDLE = "bundle"
+"""The column of checks that concern no single variant."""
+
+_COLUMNS_AT_ONCE = 5
+"""So that a table stays within 80 columns."""
+
+_STYLE = {"pass": "green", "fail": "bold red", "skip": "dim", "": ""}
+
+
+def show_report(console: Console, report: Report) -> None:
+    """Prints the verdict table, every failed check with its detail, every reason for a skip, and the verdict."""
+    columns: dict[str, list[CheckResult]] = {}
+    for check in report.checks:
+        columns.setdefault(_column(check, report.checks), []).append(check)
+    families = list(dict.fromkeys(_family(check) for check in report.checks))
+    names = sorted(columns, key=lambda name: name != WHOLE_BUNDLE)
+    for start in range(0, len(names), _COLUMNS_AT_ONCE):
+        _show_table(console, {name: columns[name] for name in names[start : start + _COLUMNS_AT_ONCE]}, families)
+    for check in report.checks:
+        if check.verdict == "fail":
+            console.data(f"FAIL {_where(check)}: {check.detail}")
+    for reason, where in _reasons(report.checks).items():
+        console.data(f"skip {', '.join(where)}: {reason}")
+    console.data(_verdict_line(report))
+
+
+def _show_table(console: Console, columns: dict[str, list[CheckResult]], families: Sequence[str]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    table.add_column("check", no_wrap=True)
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    for family in families:
+        verdicts = [_together([c for c in checks if _family(c) == family]) for checks in columns.values()]
+        table.add_row(family, *(Text(v, style=_STYLE[v]) for v in verdicts))
+    table.add_row("worst ratio", *(_worst_ratio(checks) for checks in columns.values()))
+    overall = [_together(checks) for checks in columns.values()]
+    table.add_row("verdict", *(Text(v, style=_STYLE[v]) for v in overall), style="bold")
+    console.data(table)
+
+
+def _column(check: CheckResult, checks: Sequence[CheckResult]) -> str:
+    if not check.variant:
+        return WHOLE_BUNDLE
+    one_component = len({c.component for c in checks if c.component}) <= 1
+    return check.variant if one_component else f"{check.component} {check.variant}"
+
+
+def _family(check: CheckResult) -> str:
+    """`outputs` of `outputs.match`."""
+    return check.id.partition(".")[0]
+
+
+def _together(checks: Sequence[CheckResult]) -> str:
+    """One verdict for several: a failure shows, a pass outweighs a skip, nothing is nothing."""
+    verdicts = {check.verdict for check in checks}
+    return next((v for v in ("fail", "pass", "skip") if v in verdicts), "")
+
+
+def _worst_ratio(checks: Sequence[CheckResult]) -> str:
+    ratios = [check.worst_ratio for check in checks if check.worst_ratio is not None]
+    return f"{max(ratios):.3g}" if ratios else ""
+
+
+def _where(check: CheckResult) -> str:
+    return " ".join(part for part in (check.id, check.component, check.variant, check.case) if part)
+
+
+def _reasons(checks: Sequence[CheckResult]) -> dict[str, list[str]]:
+    """Reason to the checks that were skipped for it, each named once."""
+    found: dict[str, dict[str, None]] = {}
+    for check in checks:
+        if check.verdict == "skip":
+            found.setdefault(check.detail, {})[check.id] = None
+    return {reason: list(where) for reason, where in found.items()}
+
+
+def _verdict_line(report: Report) -> str:
+    counts = f"{report.summary.passed} passed, {report.summary.failed} failed, {report.summary.skipped} skipped"
+    return f"{report.verdict}: {counts}; {report.tolerance}"
