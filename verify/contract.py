@@ -50,8 +50,9 @@ class GraphContract(Model):
 
 def _inside(path: str) -> str:
     pure = PurePosixPath(path)
-    if not path or pure.is_absolute() or ".." in pure.parts or "\\" in path or ":" in pure.parts[0]:
-        raise ValueError(f"{path!r} leads out of the bundle; paths are relative and stay inside")
+    leads_out = pure.is_absolute() or ".." in pure.parts or "\\" in path or ":" in path or "\0" in path
+    if leads_out or str(pure) != path or not pure.parts:
+        raise ValueError(f"{path!r} is no plain path inside the bundle: relative, without .. or drive, split by /")
     return path
 
 
