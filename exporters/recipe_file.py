@@ -68,10 +68,7 @@ def override(recipe: Recipe, **flags: Any) -> Recipe:
         if value is None or (isinstance(value, (list, tuple, dict)) and not value):
             continue
         data[field] = {**data[field], **value} if isinstance(value, Mapping) else value
-    try:
-        return _validate(data)
-    except ValidationError as e:
-        raise RecipeError("\n".join(_explain(error, _flag_name) for error in _distinct(e))) from e
+    return _checked(data, _flag_name)
 
 
 def parse_recipe(text: str, origin: str) -> Recipe:
@@ -93,16 +90,13 @@ def parse_recipe(text: str, origin: str) -> Recipe:
     if not isinstance(data, dict):
         raise RecipeError(f"{origin}: a recipe is a mapping like 'opset: 17', this is a {type(data).__name__}")
     _refuse_repeated_keys(node, origin)
-    try:
-        return _validate(data)
-    except ValidationError as e:
-        lines = dict(_lines(node))
+    lines = dict(_lines(node))
 
-        def place(location: Location) -> str:
-            known = next((lines[location[:n]] for n in range(len(location), 0, -1) if location[:n] in lines), None)
-            return f"{origin} line {known}: {_dotted(location)}" if known else f"{origin}: {_dotted(location)}"
+    def place(location: Location) -> str:
+        known = next((lines[location[:n]] for n in range(len(location), 0, -1) if location[:n] in lines), None)
+        return f"{origin} line {known}: {_dotted(location)}" if known else f"{origin}: {_dotted(location)}"
 
-        raise RecipeError("\n".join(_explain(error, place) for error in _distinct(e))) from e
+    return _checked(data, place)
 
 
 class _Loader(yaml.SafeLoader):
@@ -120,9 +114,33 @@ def _shipped_texts() -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def _validate(data: object) -> Recipe:
-    """Strict, so that "17" or true is no opset; through JSON, which knows lists where the recipe has tuples."""
-    return Recipe.model_validate_json(json.dumps(data, default=str), strict=True)
+def _checked(data: object, place: Callable[[Location], str]) -> Recipe:
+    """Returns the recipe, or raises one RecipeError that names every mistake; `place` says where in the user's words.
+
+    Strict, so that "17" or true is no opset; through JSON, which knows lists where the recipe has tuples.
+    """
+    try:
+        recipe = Recipe.model_validate_json(json.dumps(data, default=str), strict=True)
+    except ValidationError as e:
+        raise RecipeError("\n".join(_explain(error, place) for error in _distinct(e))) from e
+    problems = [f"{place(location)}: {problem}" for location, problem in _unknown_names(recipe)]
+    if problems:
+        raise RecipeError("\n".join(problems))
+    return recipe
+
+
+def _unknown_names(recipe: Recipe) -> Iterator[tuple[Location, str]]:
+    """Yields the names that no registry has; the schema leaves them open."""
+    from onnxport.exporters.tasks import TASKS
+    from onnxport.exporters.variants import KINDS
+
+    if recipe.task is not None and recipe.task not in TASKS:
+        yield ("task",), f"seen {recipe.task!r}; {expected_one_of(recipe.task, TASKS)}"
+    for index, name in enumerate(recipe.variants):
+        if name not in KINDS:
+            yield ("variants", index), f"seen {name!r}; {expected_one_of(name, KINDS)}"
+        elif name in recipe.variants[:index]:
+            yield ("variants", index), f"{name!r} is given twice; give it once"
 
 
 def _lines(node: yaml.Node, at: Location = ()) -> Iterator[tuple[Location, int]]:

@@ -38,7 +38,7 @@ def main() -> None:
     embeddings = embed(sys.argv[1], SENTENCES)
     assert "torch" not in sys.modules
     for sentence, row in zip(SENTENCES, embeddings @ embeddings.T, strict=True):
-        print(" ".join(f"{cosine:6.3f}" for cosine in row), "", sentence)  # noqa: T201
+        print(" ".join(f"{cosine:6.3f}" for cosine in row), "", sentence)
 
 
 if __name__ == "__main__":

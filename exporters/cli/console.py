@@ -51,7 +51,7 @@ class Console:
         """Prints the JSON document of a command that was run with --json."""
         if self._as_json:
             with _quiet_when_the_reader_left(self._stdout):
-                print(json.dumps(content, indent=2, ensure_ascii=False), file=self._stdout, flush=True)  # noqa: T201
+                print(json.dumps(content, indent=2, ensure_ascii=False), file=self._stdout, flush=True)
 
     def note(self, text: str) -> None:
         """Says something a person should know."""

@@ -42,7 +42,7 @@ def explain(error: BaseException) -> Failure:
     if hasattr(error, "format_message"):  # Typer's usage errors; their class is public in some of its releases only
         return Failure("UsageError", _usage(error))
     for classes, message in _TABLE:
-        if isinstance(error, classes):
+        if isinstance(error, classes) and not _is_own_module(error):
             return message(error)
     text = str(error).strip()
     seen = f"{kind}: {text}" if text else kind
@@ -54,6 +54,11 @@ def explain(error: BaseException) -> Failure:
 def interrupted(_: BaseException | None = None) -> Failure:
     """Returns what to say after Ctrl-C."""
     return Failure("Interrupted", "interrupted", INTERRUPTED)
+
+
+def _is_own_module(error: BaseException) -> bool:
+    """A module of onnxport that is missing is a defect, nothing that a person forgot to install."""
+    return isinstance(error, ImportError) and (error.name or "").split(".")[0] == "onnxport"
 
 
 def _usage(error: Any) -> str:

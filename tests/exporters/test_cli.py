@@ -1,0 +1,225 @@
+"""The command line as a whole: help, exit codes, what goes to which stream, how it ends badly."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from onnxport.exporters.cli.app import run
+from onnxport.exporters.cli.failures import explain
+from onnxport.exporters.errors import SourceError
+from onnxport.exporters.recipe_file import shipped
+
+COMMANDS = ("export", "verify", "inspect", "recipes", "env")
+HEAVY = ("torch", "transformers", "onnxruntime", "onnx", "optimum", "numpy")
+
+
+def onnxport(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    """Runs the command line as a process of its own."""
+    command = [sys.executable, "-m", "onnxport.exporters.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)  # type: ignore[call-overload,no-any-return]
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], *([command, "--help"] for command in COMMANDS)], ids=" ".join)
+def test_help_loads_nothing_heavy_and_has_an_example(arguments: list[str]) -> None:
+    script = (
+        "import sys\n"
+        "from onnxport.exporters.cli.app import run\n"
+        f"code = run({arguments!r})\n"
+        f"print('loaded:', *[name for name in {HEAVY!r} if name in sys.modules])\n"
+        "sys.exit(code)"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.rstrip().endswith("loaded:")
+    if len(arguments) == 2:
+        assert f"onnxport {arguments[0]}" in ended.stdout.partition("Example")[2]
+    else:
+        assert all(command in ended.stdout for command in COMMANDS)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    from importlib.metadata import version
+
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"onnxport {version('onnxport')}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["exprot"], "exprot"),
+        (["export"], "SOURCE"),
+        (["export", "x", "y", "--opsett", "18"], "--opset"),
+        (["export", "x", "y", "--opset", "many"], "--opset"),
+        (["export", "x", "y", "--static", "sequence=0"], "sequence=0"),
+        (["export", "x", "y", "--axes", "input_ids"], "INPUT=axis,axis"),
+        (["export", "x", "y", "--require-fusion", "Attention=none"], "OP[=N]"),
+        (["export", "x", "y", "--rtol", "nan"], "finite"),
+        (["export", "x", "y", "--level", "extnded"], "did you mean 'extended'?"),
+        (["export", "x", "y", "--level", "all"], "this-machine"),
+        (["export", "x", "y", "--engine", "torchscrip"], "did you mean 'torchscript'?"),
+        (["export", "x", "y", "--task", "text-clasification"], "text-classification"),
+        (["export", "x", "y", "--variant", "optimised"], "did you mean 'optimized'?"),
+        (["export", "x", "y", "--recipe", "int8-cpuu"], "did you mean 'int8-cpu'?"),
+        (["export", "x", "y", "--recipe", "missing.yaml"], "missing.yaml"),
+        (["verify", "x", "--suite", "fulll"], "did you mean 'full'?"),
+        (["verify", "x", "--report", "r.xml"], ".json"),
+        (["verify", "x", "--report", "no/such/folder/r.json"], "no folder"),
+        (["verify", "x", "--atol", "-1"], "-1"),
+        (["verify", "no-such-bundle"], "no-such-bundle"),
+        (["inspect", "no-such-file.onnx"], "no-such-file.onnx"),
+        (["inspect", "x", "--top", "0"], "--top"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_be_done_is_exit_code_2_with_one_message(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(arguments) == 2
+    plain = capsys.readouterr()
+    assert plain.out == ""
+    assert plain.err.startswith("error: ")
+    assert told in plain.err
+    assert "Traceback" not in plain.err
+    assert list(tmp_path.iterdir()) == [], "refused before anything is written"
+
+    assert run([*arguments, "--json"]) == 2
+    document = json.loads(capsys.readouterr().out)
+    assert told in document["error"]["message"]
+    assert document["error"]["exit_code"] == 2
+
+
+def test_flags_are_refused_before_anything_is_loaded() -> None:
+    script = (
+        "import sys\n"
+        "from onnxport.exporters.cli.app import run\n"
+        "run(['export', 'no-such-source', 'out', '--level', 'extnded'])\n"
+        "print(*[name for name in ('torch', 'transformers', 'onnx', 'onnxruntime') if name in sys.modules])"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert "did you mean" in ended.stderr
+    assert ended.stdout == "\n"
+
+
+def test_an_unexpected_exception_is_one_message_and_a_traceback_only_with_debug(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> dict[str, str]:
+        raise RuntimeError("the moon is in the way")
+
+    monkeypatch.setattr("onnxport.exporters.recipe_file.shipped", broken)
+    assert run(["recipes"]) == 2
+    told = capsys.readouterr().err
+    assert "RuntimeError: the moon is in the way" in told
+    assert "--debug" in told
+    assert "Traceback" not in told
+    assert run(["recipes", "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "told"),
+    [
+        (SourceError("x is missing"), "SourceError", "x is missing"),
+        (
+            ModuleNotFoundError("No module named 'torch'", name="torch"),
+            "MissingExtra",
+            "pip install 'onnxport[export]'",
+        ),
+        (ModuleNotFoundError("no", name="transformers.models"), "MissingExtra", "transformers"),
+        (ModuleNotFoundError("no", name="einops"), "MissingModule", "einops"),
+        (ModuleNotFoundError("no", name="onnxport.configs"), "ModuleNotFoundError", "defect"),
+        (OSError(errno.ENOSPC, "No space left on device", "out/model.onnx"), "OSError", "out/model.onnx: no space"),
+        (PermissionError(errno.EACCES, "Permission denied", "out"), "PermissionError", "out: permission denied"),
+        (OSError(errno.EROFS, "Read-only file system", "out"), "OSError", "out: the file system is read-only"),
+        (OSError(errno.EIO, "Input/output error", "out"), "OSError", "out: Input/output error"),
+        (MemoryError(), "MemoryError", "memory"),
+        (ZeroDivisionError(), "ZeroDivisionError", "unexpected ZeroDivisionError"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_error_table(error: Exception, kind: str, told: str) -> None:
+    failure = explain(error)
+    assert failure.kind == kind
+    assert told in failure.message
+    assert failure.exit_code == 2
+
+
+def test_ctrl_c_is_130_and_one_line() -> None:
+    script = (
+        "import sys, time\n"
+        "import onnxport.exporters.recipe_file as recipe_file\n"
+        "from onnxport.exporters.cli.app import run\n"
+        "def wait():\n"
+        "    print('waiting', flush=True)\n"
+        "    time.sleep(60)\n"
+        "recipe_file.shipped = wait\n"
+        "sys.exit(run(['recipes', '--json']))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err == "error: interrupted\n"
+    assert json.loads(out)["error"]["exit_code"] == 130
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    command = [sys.executable, "-m", "onnxport.exporters.cli", "recipes"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        err = process.stderr.read()
+    assert err == ""
+    assert process.returncode == 0
+
+
+def test_recipes_lists_what_is_shipped(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["recipes"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(shipped())
+    assert run(["recipes", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"recipes": shipped()}
+
+
+def test_env_names_versions_and_providers(capsys: pytest.CaptureFixture[str]) -> None:
+    from importlib.metadata import version
+
+    assert run(["env"]) == 0
+    text = capsys.readouterr().out
+    assert version("onnxruntime") in text
+    assert run(["env", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["packages"]["onnxruntime"] == version("onnxruntime")
+    assert "CPUExecutionProvider" in document["providers"]
+    assert document["cpu_count"] >= 1
+
+
+def test_env_does_not_import_torch() -> None:
+    script = (
+        "import sys; from onnxport.exporters.cli.app import run; run(['env', '--quiet']); print('torch' in sys.modules)"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout.splitlines()[-1] == "False"
+    assert ended.stderr == ""
+
+
+def test_names_that_the_terminal_cannot_show_do_not_end_a_command(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    ended = onnxport("inspect", str(tmp_path / "modèle.onnx"), env=environment)
+    assert ended.returncode == 2
+    assert "mod\\xe8le.onnx" in ended.stderr
