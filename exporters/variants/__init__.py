@@ -16,6 +16,7 @@ from onnxport.exporters.recipe import Level
 
 if TYPE_CHECKING:
     from onnxport.exporters.variants.fusion import FusedGraph
+    from onnxport.exporters.variants.optimized import OptimizedGraph
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,13 @@ class VariantBuilder:
         from onnxport.exporters.variants.fusion import fuse
 
         return fuse(self.source, self.graph.hints, self.intermediate("fused.onnx"))
+
+    @cached_property
+    def optimized(self) -> OptimizedGraph:
+        """The fused graph after ONNX Runtime's passes."""
+        from onnxport.exporters.variants.optimized import optimize
+
+        return optimize(self)
 
     def intermediate(self, suffix: str) -> Path:
         """Returns the path of a work file of this component."""

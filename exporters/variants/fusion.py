@@ -33,7 +33,7 @@ _TRANSFORMER_OPS = {"MatMul", "Softmax"}
 
 @dataclass(frozen=True)
 class FusedGraph:
-    """`path` is the graph in the work folder; `fusions` counts new nodes by "domain:op"; no fusions: the graph as it was."""
+    """A graph in the work folder. `fusions` counts new nodes by "domain:op"; without any, it is the graph as it was."""
 
     path: Path
     fusions: Mapping[str, int]
@@ -66,7 +66,9 @@ def fuse(source: Path, hints: FusionHints, target: Path) -> FusedGraph:
     fusions: dict[str, int] = result["fusions"]
     notes = []
     if result["broke"]:
-        notes.append(f"the fusions for {patterns!r}, tried on model type {hints.model_type!r}, broke: {result['broke']}")
+        notes.append(
+            f"the fusions for {patterns!r}, tried on model type {hints.model_type!r}, broke: {result['broke']}"
+        )
     if not fusions:
         looked = f"the patterns for {patterns!r}" if patterns else "none tried, as there is no attention in the graph"
         notes.append(

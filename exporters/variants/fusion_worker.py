@@ -22,11 +22,13 @@ from onnxport.exporters.variants.operators import fused_since, import_used_domai
 from onnxport.exporters.variants.tied_weights import multiply_by_tied_weights_in_place
 
 
-def fuse(graph: str, fused: str, model_type: str | None, num_heads: int, hidden_size: int, required: bool) -> dict[str, Any]:
+def fuse(
+    graph: str, fused: str, model_type: str | None, num_heads: int, hidden_size: int, required: bool
+) -> dict[str, Any]:
     """Fuses `graph` and writes `fused` beside it (both are file names in the working folder).
 
-    `model_type` is onnxruntime.transformers' own, None: no fusion of layers. `required` False: the type is a guess, and a fusion that
-    breaks on it is the same as none that matches.
+    `model_type` is onnxruntime.transformers' own; None: no fusion of layers. `required` False: the type is a guess, and
+    a fusion that breaks on it is the same as none that matches.
 
     Returns:
         `fusions`: new nodes by "domain:op", empty when nothing matched (`fused` is then not written); `broke`: the

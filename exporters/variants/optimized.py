@@ -30,7 +30,7 @@ class OptimizedGraph:
 
 def build(builder: VariantBuilder, kind: VariantKind, path: Path) -> Variant:
     """Writes the optimised graph. See `optimize` for what it is and what it raises."""
-    graph = optimize(builder)
+    graph = builder.optimized
     skeleton, weights = read_skeleton(graph.path)
     data = write_model(skeleton, [*weights, *split_large(skeleton)], path, external_data=builder.external_data)
     return Variant(
@@ -86,6 +86,9 @@ def optimize(builder: VariantBuilder) -> OptimizedGraph:
 
 
 def _session_options(level: str) -> dict[str, str]:
-    """A graph made at extended is meant for a session as it comes, which adds what suits its CPU. Someone who asked for less gets it only
-    if the session does less too."""
+    """Returns what to load the graph with.
+
+    A graph made at extended is meant for a session as it comes, which adds what suits its CPU. Whoever asked for less
+    gets it only from a session that does less too.
+    """
     return {} if level in ("extended", "all") else {"graph_optimization_level": level}

@@ -7,7 +7,6 @@ from pathlib import Path
 from onnxport.exporters.graph import Variant
 from onnxport.exporters.variants import VariantBuilder, VariantKind
 from onnxport.exporters.variants.child import run_in_child
-from onnxport.exporters.variants.optimized import optimize
 
 
 def build(builder: VariantBuilder, kind: VariantKind, path: Path) -> Variant:
@@ -16,7 +15,7 @@ def build(builder: VariantBuilder, kind: VariantKind, path: Path) -> Variant:
     Raises:
         VariantError: as for the optimized variant, or the weights pass the 2 GiB that the format can hold.
     """
-    graph = optimize(builder)
+    graph = builder.optimized
     run_in_child(
         "onnxport.exporters.variants.session_worker:to_ort_format",
         builder.work_dir,

@@ -23,8 +23,8 @@ LEVELS = {
 def optimize(graph: str, optimized: str, level: str, portable: bool) -> dict[str, Any]:
     """Writes `graph` as ONNX Runtime optimises it to `optimized`, both in the working folder, and loads that again.
 
-    Initializers that ONNX Runtime leaves alone keep their place in the data files of `graph`: it maps these into memory and
-    never reads them. Where it could change more than one file can hold, it writes them all to a data file.
+    Initializers that ONNX Runtime leaves alone keep their place in the data files of `graph`: it maps these into memory
+    and never reads them. Where it could change more than one file can hold, it writes them all to a data file.
     """
     options = _options(level)
     options.optimized_model_filepath = optimized

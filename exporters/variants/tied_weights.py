@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import onnx
+from onnx import numpy_helper
 
 from onnxport.exporters.variants.operators import MICROSOFT, nodes
 
 
 def multiply_by_tied_weights_in_place(model: onnx.ModelProto) -> int:
-    """Rewrites `MatMul(x, Transpose(W))` as `com.microsoft:FusedMatMul(x, W, transB=1)`; returns how many were rewritten.
+    """Rewrites `MatMul(x, Transpose(W))` as `com.microsoft:FusedMatMul(x, W, transB=1)`; returns the number rewritten.
 
-    Only where W is a float32 matrix in the initializers that something else reads too: elsewhere ONNX Runtime may fold the
-    Transpose, and the copy it makes replaces W. The caller declares the com.microsoft domain.
+    Only where W is a float32 matrix in the initializers that something else reads too: elsewhere ONNX Runtime may fold
+    the Transpose, and the copy it makes replaces W. The caller declares the com.microsoft domain.
     """
     graph = model.graph
     matrices = {t.name for t in graph.initializer if t.data_type == onnx.TensorProto.FLOAT and len(t.dims) == 2}
@@ -44,6 +46,33 @@ def multiply_by_tied_weights_in_place(model: onnx.ModelProto) -> int:
             rewritten += 1
         graph.node.remove(transposed[name])
     return rewritten
+
+
+def multiply_by_copies(model: onnx.ModelProto) -> int:
+    """Undoes the rewriting for a quantiser, which knows MatMul alone: two int8 copies are smaller than one in float32.
+
+    `model` holds its weights. Returns how many nodes were rewritten.
+    """
+    graph = model.graph
+    weights = {t.name: t for t in graph.initializer}
+    copies: set[str] = set()
+    rewritten = 0
+    for node in graph.node:
+        if node.op_type != "FusedMatMul" or node.input[1] not in weights or not _only_transposes(node):
+            continue
+        name = f"{node.input[1]}_transposed"
+        if name not in copies:
+            array = numpy_helper.to_array(weights[node.input[1]])
+            graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array.T), name))
+            copies.add(name)
+        node.op_type, node.domain, node.input[1] = "MatMul", "", name
+        del node.attribute[:]
+        rewritten += 1
+    return rewritten
+
+
+def _only_transposes(node: onnx.NodeProto) -> bool:
+    return [(a.name, a.i) for a in node.attribute] == [("transB", 1)]
 
 
 def _swaps(node: onnx.NodeProto) -> bool:
