@@ -27,6 +27,8 @@ from onnxport.verify.contract import FileRecord
 if TYPE_CHECKING:
     import onnxruntime
 
+    from onnxport.verify.report import Report
+
 SCHEMA_VERSION = 1
 _CHUNK_BYTES = 2**20
 
@@ -113,6 +115,25 @@ class Bundle:
         )
         return OrtRunner(self.file(variant, component), provider=provider, session_options=options).session
 
+    def report(self) -> Report | None:
+        """Returns the stored report of the verification that the export ended with; None: it was skipped.
+
+        Raises:
+            BundleError: the report is missing or unreadable.
+            VerificationError: the file is no report.
+        """
+        from onnxport.verify.report import Report
+
+        name = self.manifest.verification.report
+        if name is None:
+            return None
+        try:
+            return Report.from_json((self.path / name).read_bytes())
+        except OSError as e:
+            raise BundleError(
+                f"{self.path / name} cannot be read: {e.strerror or e}. Copy the whole bundle again."
+            ) from e
+
     def digest_ok(self) -> bool:
         """Whether `bundle.json` on disk is as it was sealed."""
         content = _read_manifest(self.path)
@@ -176,8 +197,11 @@ def seal(root: Path, manifest: Manifest) -> Manifest:
     sealed = manifest.model_copy(update={"files": records, "digest": ""})
     _require_whole(sealed, root)
     content = sealed.model_dump(mode="json")
-    content["digest"] = _digest(content)
-    (root / MANIFEST_NAME).write_bytes((json.dumps(content, **_READABLE) + "\n").encode())
+    try:
+        content["digest"] = _digest(content)
+    except ValueError as e:
+        raise BundleError(f"the manifest of {root} holds a number that JSON has not ({e}); use finite ones.") from e
+    (root / MANIFEST_NAME).write_text(json.dumps(content, indent=2) + "\n", encoding="ascii", newline="\n")
     return sealed.model_copy(update={"digest": content["digest"]})
 
 
@@ -207,19 +231,11 @@ def load_bundle(path: str | os.PathLike[str]) -> Bundle:
     return Bundle(root, manifest)
 
 
-_READABLE: dict[str, Any] = {"indent": 2, "ensure_ascii": False, "allow_nan": False}
-_CANONICAL: dict[str, Any] = {
-    "sort_keys": True,
-    "separators": (",", ":"),
-    "ensure_ascii": False,
-    "allow_nan": False,
-}
-
-
 def _digest(content: dict[str, Any]) -> str:
     """Returns the sha256 of the canonical JSON of everything but the digest itself."""
     rest = {key: value for key, value in content.items() if key != "digest"}
-    return hashlib.sha256(json.dumps(rest, **_CANONICAL).encode()).hexdigest()
+    canonical = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def _read_manifest(root: Path) -> dict[str, Any]:

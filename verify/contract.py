@@ -50,8 +50,8 @@ class GraphContract(Model):
 
 def _inside(path: str) -> str:
     pure = PurePosixPath(path)
-    leads_out = pure.is_absolute() or ".." in pure.parts or "\\" in path or ":" in path or "\0" in path
-    if leads_out or str(pure) != path or not pure.parts:
+    leads_out = pure.is_absolute() or ".." in pure.parts or "\\" in path or ":" in path
+    if leads_out or str(pure) != path or not pure.parts or not path.isprintable():
         raise ValueError(f"{path!r} is no plain path inside the bundle: relative, without .. or drive, split by /")
     return path
 
