@@ -32,7 +32,10 @@ class TensorSpec(Model):
 
 
 class AxisRange(Model):
-    """The sizes an axis may take: `min` to `max` inclusive (`max` None: no known bound); `proven` were run and compared."""
+    """The sizes an axis may take: `min` to `max` inclusive (`max` None: no known bound).
+
+    `proven` sizes were run and compared.
+    """
 
     min: int = 1
     max: int | None = None

@@ -15,3 +15,7 @@ class VerificationError(OnnxportError):
 
 class SessionError(OnnxportError):
     """ONNX Runtime could not load or run a graph, or does not have the provider that was asked for."""
+
+
+class ProviderError(SessionError):
+    """The session would not run on the provider that was asked for."""

@@ -1,0 +1,114 @@
+"""An inspection: a subject opened as far as the checks need it, its file read once and at most one session alive."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from onnxport.verify.contract import TensorSpec
+from onnxport.verify.errors import OnnxportError, SessionError, VerificationError
+from onnxport.verify.graph_facts import GraphFacts, read_facts
+from onnxport.verify.report import CheckResult, Verdict
+from onnxport.verify.runners import OrtRunner
+from onnxport.verify.subject import Subject
+
+
+class Unavailable(OnnxportError):
+    """What a check needs is not there (the file does not parse, the session does not open): the check is skipped."""
+
+
+class Inspection:
+    """A subject under inspection. A context manager: the session is released on exit."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self._opened: OrtRunner | None = None
+
+    def __enter__(self) -> Inspection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+    @cached_property
+    def load_error(self) -> SessionError | None:
+        """Why the session does not open; None if it does."""
+        subject = self.subject
+        try:
+            self._opened = OrtRunner(subject.path, provider=subject.provider, session_options=subject.session_options)
+        except SessionError as e:
+            return e
+        return None
+
+    @property
+    def runner(self) -> OrtRunner:
+        """The subject in ONNX Runtime, opened on first use.
+
+        Raises:
+            Unavailable: it does not load.
+        """
+        if self.load_error is not None or self._opened is None:
+            raise Unavailable("the graph does not load")
+        return self._opened
+
+    @cached_property
+    def facts_error(self) -> str | None:
+        """Why the facts cannot be read from the subject's file; None if they can."""
+        return self._read[1]
+
+    @property
+    def facts(self) -> GraphFacts:
+        """What the ONNX file says of itself; for `.ort`, the file at `facts_path`.
+
+        Raises:
+            Unavailable: there is no ONNX file, or it does not parse.
+        """
+        facts, error = self._read
+        if facts is None:
+            raise Unavailable(error or "")
+        return facts
+
+    @property
+    def interface(self) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+        """Inputs and outputs, from the ONNX file itself, or from the session where the file is `.ort`.
+
+        Raises:
+            Unavailable: the file does not parse, or does not load.
+        """
+        if self.subject.is_onnx:
+            return self.facts.inputs, self.facts.outputs
+        contract = self.runner.contract
+        return contract.inputs, contract.outputs
+
+    def result(self, check: str, verdict: Verdict, detail: str, **fields: Any) -> CheckResult:
+        """Returns a result about the subject; `fields` are further fields of CheckResult."""
+        return CheckResult(
+            id=check,
+            component=self.subject.component,
+            variant=self.subject.variant,
+            verdict=verdict,
+            detail=detail,
+            **fields,
+        )
+
+    @cached_property
+    def _read(self) -> tuple[GraphFacts | None, str | None]:
+        path = self.subject.path if self.subject.is_onnx else self.subject.facts_path
+        if path is None:
+            return None, f"{self.subject.path.name} holds no ONNX protos"
+        try:
+            return read_facts(path), None
+        except VerificationError as e:
+            return None, str(e)
+
+
+def without_folder(text: str, path: Path) -> str:
+    """Returns a message without the folder of `path`: reports hold no absolute paths."""
+    for folder in {str(path.parent), str(path.parent.absolute()), str(path.parent.resolve())} - {"."}:
+        text = text.replace(f"{folder}/", "").replace(folder, "")
+    return text

@@ -1,0 +1,162 @@
+"""The report: every check with its verdict and the numbers behind it, as stable JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, PlainSerializer, ValidationError
+
+from onnxport.verify.contract import Model
+from onnxport.verify.errors import VerificationError
+from onnxport.verify.tolerance import Statistics, Tolerance
+
+Verdict = Literal["pass", "fail", "skip"]
+
+_AGAINST_REFERENCE = ("outputs.match", "golden.match")
+
+
+def _six_digits(value: float) -> float:
+    """Rounds to 6 significant digits; what differs beyond them is noise, and would change the bytes of a report."""
+    return float(f"{value:.6g}") + 0.0  # + 0.0: no negative zero
+
+
+def _json_number(value: float) -> float | str:
+    """JSON has no Infinity and no NaN; as strings, pydantic reads them back."""
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+Number = Annotated[float, AfterValidator(_six_digits), PlainSerializer(_json_number, when_used="json")]
+
+
+class CheckResult(Model):
+    """One question put to a graph or a folder, and its answer.
+
+    Attributes:
+        id: stable id of the check ("outputs.match").
+        component, variant, case, output: what it was put to, as far as it applies.
+        verdict: "skip" has its reason in `detail`.
+        detail: for a person: where, what was seen, what was expected.
+        compared: number of elements compared.
+        padded_max_abs_diff: largest difference at padded positions; the other numbers are over real positions.
+        rms_error: RMS of the difference over the RMS of the reference.
+        rtol, atol: the tolerance that was used. min_cosine_allowed, max_rms_error_allowed,
+            min_argmax_agreement_allowed: the thresholds that were used.
+    """
+
+    id: str
+    component: str | None = None
+    variant: str | None = None
+    case: str | None = None
+    output: str | None = None
+    verdict: Verdict
+    detail: str
+    compared: int | None = None
+    max_abs_diff: Number | None = None
+    max_rel_diff: Number | None = None
+    worst_ratio: Number | None = None
+    reference_rms: Number | None = None
+    padded_max_abs_diff: Number | None = None
+    min_cosine: Number | None = None
+    rms_error: Number | None = None
+    argmax_agreement: Number | None = None
+    rtol: Number | None = None
+    atol: Number | None = None
+    min_cosine_allowed: Number | None = None
+    max_rms_error_allowed: Number | None = None
+    min_argmax_agreement_allowed: Number | None = None
+
+
+class Summary(Model):
+    """How many checks ended how."""
+
+    passed: int
+    failed: int
+    skipped: int
+
+
+class Report(Model):
+    """All checks of one verification.
+
+    `tolerance` is the criterion that was asked for; a check that used another one carries it. `detail` says why the
+    verdict is "fail" although no check failed: nothing was compared.
+    """
+
+    schema_version: Literal[1] = 1
+    verdict: Literal["pass", "fail"]
+    detail: str | None = None
+    summary: Summary
+    tolerance: Tolerance | Statistics
+    environment: dict[str, str]
+    checks: tuple[CheckResult, ...]
+
+    @classmethod
+    def of(
+        cls, checks: Iterable[CheckResult], tolerance: Tolerance | Statistics, *, provider: str | None = None
+    ) -> Report:
+        """Judges the checks: "fail" if one failed, or if none compared any values.
+
+        Args:
+            checks: in any order; the report sorts them by component, variant, id, case and output.
+            tolerance: the criterion that was asked for.
+            provider: the execution provider that was used, for `environment`.
+        """
+        ordered = tuple(sorted(checks, key=_order))
+        count = {verdict: sum(check.verdict == verdict for check in ordered) for verdict in ("pass", "fail", "skip")}
+        compared = any(c.verdict == "pass" and c.id in _AGAINST_REFERENCE and c.compared for c in ordered)
+        detail = None if compared or count["fail"] else "no check compared any values, and that proves nothing"
+        return cls(
+            verdict="pass" if compared and not count["fail"] else "fail",
+            detail=detail,
+            summary=Summary(passed=count["pass"], failed=count["fail"], skipped=count["skip"]),
+            tolerance=tolerance,
+            environment=environment(provider),
+            checks=ordered,
+        )
+
+    def to_json(self) -> str:
+        """Returns the report as JSON. Equal reports give equal text: no timestamps, 6 significant digits."""
+        document = self.model_dump(mode="json", exclude_none=True)
+        return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Report:
+        """Reads what `to_json` wrote.
+
+        Raises:
+            VerificationError: the text is no report of schema version 1.
+        """
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as e:
+            first = e.errors()[0]
+            where = ".".join(str(part) for part in first["loc"]) or "the document"
+            raise VerificationError(
+                f"This is no verification report of schema version 1: {where}: {first['msg']}. Verify again."
+            ) from e
+
+
+def environment(provider: str | None = None) -> dict[str, str]:
+    """Returns the versions that the numbers were measured with."""
+    import platform
+    from importlib.metadata import version
+
+    import numpy
+    import onnxruntime
+
+    found = {
+        "python": platform.python_version(),
+        "numpy": numpy.__version__,
+        "onnx": version("onnx"),
+        "onnxruntime": onnxruntime.__version__,
+        "machine": platform.machine(),
+    }
+    return found if provider is None else {**found, "provider": provider}
+
+
+def _order(check: CheckResult) -> tuple[Any, ...]:
+    return tuple(part or "" for part in (check.component, check.variant, check.id, check.case, check.output))
