@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.progress import Progress as Bar
 
-NAME_WIDTH = 22
+NAME_WIDTH = 34
 """Columns kept for the name of a stage, so that times stand under each other."""
 
 

@@ -24,7 +24,7 @@ from onnxport.exporters.cli.options import (
     Token,
     TrustRemoteCode,
 )
-from onnxport.exporters.cli.verdict import show_report
+from onnxport.exporters.cli.verdict import as_document, show_report, stored_report
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -170,19 +170,17 @@ def export(
         except VerificationFailed as failed:
             show_report(console, failed.report)
             console.note(str(failed))
-            console.document(
-                {"bundle": None, "failed_bundle": str(failed.path), "report": failed.report.model_dump(mode="json")}
-            )
+            console.document({"bundle": None, "failed_bundle": str(failed.path), "report": as_document(failed.report)})
             return 1
-    report = bundle.report()
+        report = stored_report(bundle)
     if report is not None:
         show_report(console, report)
-    console.data(f"{out}: written")
+    console.data(f"{out} is written" if report is not None else f"{out} is written, not verified")
     console.document(
         {
             "bundle": str(out),
             "manifest": bundle.manifest.model_dump(mode="json"),
-            "report": report.model_dump(mode="json") if report is not None else None,
+            "report": as_document(report) if report is not None else None,
         }
     )
     return 0

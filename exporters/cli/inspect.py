@@ -9,6 +9,7 @@ import typer
 
 from onnxport.exporters.cli.chatter import hushed
 from onnxport.exporters.cli.console import Console
+from onnxport.exporters.cli.inspection_view import show_inspection
 from onnxport.exporters.cli.options import AsJson, Debug, Quiet
 
 EXAMPLES = (
@@ -32,4 +33,6 @@ def inspect(
         from onnxport.exporters.inspection import inspect as look
 
         seen = look(path)
+    show_inspection(console, seen, top=top)
+    console.document(seen.model_dump(mode="json"))
     return 0

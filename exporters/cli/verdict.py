@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onnxport.exporters.cli.console import Console
 
 if TYPE_CHECKING:
+    from onnxport.exporters.bundle import Bundle
     from onnxport.verify.report import CheckResult, Report
+    from onnxport.verify.tolerance import Statistics, Tolerance
 
 WHOLE_BUNDLE = "bundle"
 """The column of checks that concern no single variant."""
@@ -17,6 +20,20 @@ _COLUMNS_AT_ONCE = 5
 """So that a table stays within 80 columns."""
 
 _STYLE = {"pass": "green", "fail": "bold red", "skip": "dim", "": ""}
+
+
+def stored_report(bundle: Bundle) -> Report | None:
+    """Returns the report that lies in a bundle; None: it was exported without a verification."""
+    from onnxport.verify.report import Report
+
+    path = bundle.manifest.verification.report
+    return Report.from_json((bundle.path / path).read_bytes()) if path is not None else None
+
+
+def as_document(report: Report) -> dict[str, Any]:
+    """Returns the report as `Report.to_json` writes it, for a JSON document that holds it."""
+    document: dict[str, Any] = json.loads(report.to_json())
+    return document
 
 
 def show_report(console: Console, report: Report) -> None:
@@ -91,4 +108,14 @@ def _reasons(checks: Sequence[CheckResult]) -> dict[str, list[str]]:
 
 def _verdict_line(report: Report) -> str:
     counts = f"{report.summary.passed} passed, {report.summary.failed} failed, {report.summary.skipped} skipped"
-    return f"{report.verdict}: {counts}; {report.tolerance}"
+    reason = f" ({report.detail})" if report.detail else ""
+    return f"{report.verdict}: {counts}{reason}\n{_criterion(report.tolerance)}"
+
+
+def _criterion(tolerance: Tolerance | Statistics) -> str:
+    from onnxport.verify.tolerance import Tolerance
+
+    if isinstance(tolerance, Tolerance):
+        overrides = f", other values for {', '.join(tolerance.per_output)}" if tolerance.per_output else ""
+        return f"allowed: |difference| <= {tolerance.atol:g} + {tolerance.rtol:g} * |reference|{overrides}"
+    return f"required: cosine >= {tolerance.min_cosine:g}, argmax agreement >= {tolerance.min_argmax_agreement:g}"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -24,7 +23,10 @@ from onnxport.exporters.cli.options import (
     Token,
     TrustRemoteCode,
 )
-from onnxport.exporters.cli.verdict import show_report
+from onnxport.exporters.cli.verdict import as_document, show_report
+
+if TYPE_CHECKING:
+    from onnxport.exporters.recipe import Suite
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -79,7 +81,7 @@ def verify(
     from onnxport.exporters.hub_options import HubOptions
 
     console = Console(quiet=quiet, as_json=as_json)
-    _refuse_unknown_suite(suite)
+    known_suite = _known_suite(suite)
     for path in report or []:
         _refuse_report_path(path)
     with hushed(debug=debug):
@@ -87,38 +89,41 @@ def verify(
         from onnxport.exporters.verification import verify_bundle
 
         loaded = load_bundle(bundle)
-        reference, cases = None, None
+        recording = None
         if against is not None:
             from onnxport.exporters.reference import reference_for
 
             hub = HubOptions(revision, token, cache_dir, offline, trust_remote_code)
-            with console.stage("Reference"):
-                reference, cases = reference_for(loaded, against, hub, suite)
+            with console.stage("Reference in PyTorch") as stage:
+                recording = reference_for(loaded, against, hub, known_suite)
+                for case, reason in recording.refused.items():
+                    stage.note(f"case {case} left out: {reason}")
         with console.stage("Verify"):
             result = verify_bundle(
                 loaded,
-                reference=reference,
-                cases=cases,
+                reference=recording.runner if recording else None,
+                cases=recording.cases if recording else None,
                 variants=variant,
-                suite=suite,
+                suite=known_suite,
                 rtol=rtol,
                 atol=atol,
                 provider=provider,
             )
-    document = result.model_dump(mode="json")
     for path in report or []:
-        path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        path.write_text(result.to_json(), encoding="utf-8")
     show_report(console, result)
-    console.document(document)
+    console.document(as_document(result))
     return 0 if result.verdict == "pass" else 1
 
 
-def _refuse_unknown_suite(suite: str | None) -> None:
+def _known_suite(name: str | None) -> Suite | None:
     from onnxport.exporters.recipe import Suite
     from onnxport.exporters.suggestion import expected_one_of
 
-    if suite is not None and suite not in get_args(Suite):
-        raise typer.BadParameter(f"seen {suite!r}; {expected_one_of(suite, get_args(Suite))}", param_hint="--suite")
+    suites: tuple[Suite, ...] = get_args(Suite)
+    if name is not None and name not in suites:
+        raise typer.BadParameter(f"seen {name!r}; {expected_one_of(name, suites)}", param_hint="--suite")
+    return next((suite for suite in suites if suite == name), None)
 
 
 def _refuse_report_path(path: Path) -> None:
