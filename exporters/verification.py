@@ -1,0 +1,193 @@
+"""From a manifest to questions, and from a bundle to a report.
+
+What `onnxport verify` asks, and what an export asks before it ends. Neither torch nor transformers is needed unless the
+reference given needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+from onnxport.exporters.bundle import Bundle
+from onnxport.exporters.errors import BundleError
+from onnxport.exporters.manifest import MANIFEST_NAME, Manifest, VariantEntry
+from onnxport.exporters.suggestion import expected_one_of
+from onnxport.verify.cases import Case
+from onnxport.verify.contract import GraphContract
+from onnxport.verify.errors import ProviderError, VerificationError
+from onnxport.verify.golden import load_golden
+from onnxport.verify.report import CheckResult, Report
+from onnxport.verify.runners import CPU, Runner
+from onnxport.verify.subject import Subject
+from onnxport.verify.tolerance import Criterion, Tolerance
+from onnxport.verify.verification import verify_files, verify_subject
+
+
+def verify_bundle(
+    bundle: Bundle,
+    *,
+    reference: Runner | None = None,
+    cases: Sequence[Case] | None = None,
+    variants: Collection[str] | None = None,
+    suite: str | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    provider: str | None = None,
+) -> Report:
+    """Checks every file of a bundle against its hash, and every variant against a reference.
+
+    A damaged file fails its check, and the checks that can still be put are put.
+
+    Args:
+        bundle: what `load_bundle` returned.
+        reference: the measure, with the `cases` to run; None: the golden tensors of the bundle.
+        variants: names of the variants to check; None: all.
+        suite: the suite that `cases` come from. The golden tensors are of the suite of the export, and of no other.
+        rtol, atol: instead of the recipe's, for the graphs that are judged per element; outputs with a tolerance of
+            their own in the recipe keep it.
+        provider: execution provider; None: the CPU's.
+
+    Raises:
+        BundleError: there is no such variant.
+        ProviderError: this ONNX Runtime has no such provider.
+        VerificationError: there is nothing to compare with: no golden tensors and no reference, a reference without
+            cases, or cases that do not fit.
+    """
+    provider = provider or CPU
+    _require_provider(provider)
+    asked = subjects(bundle.path, bundle.manifest, variants, rtol=rtol, atol=atol, provider=provider)
+    _require_reference(bundle, reference, cases, suite)
+    checks = [*verify_files(bundle.path, bundle.manifest.files), _check_manifest(bundle)]
+    if reference is None:
+        checks += _against_golden(bundle, asked)
+    else:
+        checks += (check for subject in asked for check in verify_subject(subject, reference, cases or ()))
+    return Report.of(checks, _tolerance(bundle.manifest, rtol, atol), provider=provider)
+
+
+def subjects(
+    root: Path,
+    manifest: Manifest,
+    variants: Collection[str] | None = None,
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+    provider: str = CPU,
+) -> list[Subject]:
+    """Returns what is to be verified: every asked variant of every component, with the criterion of its precision.
+
+    Args:
+        root: the folder that the manifest's paths are relative to.
+        manifest: need not be sealed.
+        variants, rtol, atol, provider: as in `verify_bundle`.
+
+    Raises:
+        BundleError: no component has a variant of that name; a variant has a precision without a criterion.
+    """
+    known = list(dict.fromkeys(name for component in manifest.components.values() for name in component.variants))
+    for name in variants if variants is not None else ():
+        if name not in known:
+            raise BundleError(f"the bundle has no variant {name!r}; {expected_one_of(name, known)}")
+    if variants is not None and not variants:
+        raise BundleError(f"no variant was asked for; name some of {', '.join(known)}, or None for all")
+    return [
+        Subject(
+            component=component_name,
+            variant=name,
+            path=root / entry.file,
+            contract=GraphContract(
+                inputs=component.inputs, outputs=component.outputs, axes=component.axes, opsets=entry.opsets
+            ),
+            criterion=_criterion(manifest, name, entry, rtol, atol),
+            precision=entry.precision,
+            provider=provider,
+            session_options=entry.session_options,
+            required_fusions=manifest.recipe.require_fusion if name == "optimized" else {},
+            fusions=entry.fusions,
+        )
+        for component_name, component in manifest.components.items()
+        for name, entry in component.variants.items()
+        if variants is None or name in variants
+    ]
+
+
+def _criterion(
+    manifest: Manifest, variant: str, entry: VariantEntry, rtol: float | None, atol: float | None
+) -> Criterion:
+    recipe = manifest.recipe
+    if entry.precision == "float32":
+        return _tolerance(manifest, rtol, atol)
+    if entry.precision == "float16":
+        return Tolerance(
+            rtol=recipe.fp16.rtol if rtol is None else rtol, atol=recipe.fp16.atol if atol is None else atol
+        )
+    if entry.precision == "int8":
+        decisions = {**manifest.verification.decisions, **recipe.int8.decisions}
+        return recipe.int8.model_copy(update={"decisions": decisions})
+    raise BundleError(
+        f"variant {variant} has the precision {entry.precision!r}, for which there is no criterion; "
+        f"{expected_one_of(entry.precision, ('float32', 'float16', 'int8'))}"
+    )
+
+
+def _tolerance(manifest: Manifest, rtol: float | None, atol: float | None) -> Tolerance:
+    recipe = manifest.recipe
+    return Tolerance(
+        rtol=recipe.rtol if rtol is None else rtol,
+        atol=recipe.atol if atol is None else atol,
+        per_output=recipe.per_output,
+    )
+
+
+def _require_provider(provider: str) -> None:
+    import onnxruntime
+
+    available = onnxruntime.get_available_providers()
+    if provider not in available:
+        raise ProviderError(f"{provider} is not available here; {expected_one_of(provider, available)}")
+
+
+def _require_reference(
+    bundle: Bundle, reference: Runner | None, cases: Sequence[Case] | None, suite: str | None
+) -> None:
+    if (reference is None) != (cases is None):
+        raise VerificationError("a reference and its cases go together: give both, or neither for the golden tensors")
+    stored = bundle.manifest.recipe.suite
+    if reference is None and suite not in (None, stored):
+        raise VerificationError(
+            f"suite {suite!r} needs a PyTorch model to run on: the golden tensors in {bundle.path} are those of suite "
+            f"{stored!r}. Verify against the source (--against), or leave the suite out."
+        )
+    if reference is None and bundle.manifest.verification.golden is None:
+        raise VerificationError(
+            f"{bundle.path} was exported without verification and holds no golden tensors; verify it against the "
+            "source (--against)."
+        )
+
+
+def _check_manifest(bundle: Bundle) -> CheckResult:
+    """The manifest cannot record its own hash among the files, so it carries a digest of the rest of it."""
+    if bundle.digest_ok():
+        return CheckResult(id="files.sha256", verdict="pass", detail=f"{MANIFEST_NAME}: content as sealed")
+    detail = f"{MANIFEST_NAME}: its content does not have the digest that it was sealed with; it was edited or damaged"
+    return CheckResult(id="files.sha256", verdict="fail", detail=detail)
+
+
+def _against_golden(bundle: Bundle, asked: Sequence[Subject]) -> Iterator[CheckResult]:
+    """What is wrong with stored tensors is a fault of the bundle, hence a failed check and no error."""
+    golden = bundle.manifest.verification.golden
+    assert golden is not None
+    for subject in asked:
+        try:
+            cases, recorded = load_golden(bundle.path / golden)
+            yield from verify_subject(subject, recorded, cases, golden=True)
+        except VerificationError as e:
+            detail = str(e).replace(f"{bundle.path}/", "")
+            yield CheckResult(
+                id="golden.match",
+                component=subject.component,
+                variant=subject.variant,
+                verdict="fail",
+                detail=detail,
+            )

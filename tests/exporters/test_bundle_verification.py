@@ -1,0 +1,356 @@
+"""Whole bundles against golden tensors and against a reference: what is right passes, what is not fails."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from onnxport.exporters.bundle import load_bundle, seal, variant_entry
+from onnxport.exporters.errors import BundleError
+from onnxport.exporters.graph import Variant
+from onnxport.exporters.manifest import Component, Manifest, Preprocessing, Source, Toolchain, Verification
+from onnxport.exporters.recipe import Recipe
+from onnxport.exporters.verification import subjects, verify_bundle
+from onnxport.verify.cases import Case
+from onnxport.verify.contract import AxisRange, TensorSpec
+from onnxport.verify.errors import ProviderError, VerificationError
+from onnxport.verify.golden import save_golden
+from onnxport.verify.report import CheckResult, Report
+from onnxport.verify.tolerance import ElementTolerance, Statistics, Tolerance
+
+WEIGHT = np.random.default_rng(0).normal(0, 0.3, (16, 8)).astype(np.float32)
+RECIPE = Recipe(
+    variants=("base", "optimized", "fp16", "int8"),
+    per_output={"y": ElementTolerance(rtol=1e-3, atol=2e-4)},
+    int8=Statistics(min_cosine=0.98, min_argmax_agreement=0.5),
+    require_fusion={"Gelu": 1},
+)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The function that the graphs claim to be, in numpy."""
+
+    name: str = "numpy"
+    offset: float = 0.0
+
+    def run(self, case: Case) -> dict[str, np.ndarray]:
+        z = case.inputs["x"] @ WEIGHT
+        return {"y": np.maximum(z, 0) + np.float32(self.offset), "z": z}
+
+
+def case(rows: int) -> Case:
+    x = np.random.default_rng(rows).normal(0, 1, (rows, 16)).astype(np.float32)
+    return Case(f"rows-{rows}", {"x": x})
+
+
+CASES = [case(1), case(3)]
+
+
+def linear(weight: np.ndarray = WEIGHT) -> onnx.ModelProto:
+    """x float32 [batch, 16] -> z float32 [batch, 8] and y = relu(z); weights of another dtype are cast."""
+    nodes = [
+        helper.make_node("Cast", ["w"], ["wf"], to=TensorProto.FLOAT),
+        helper.make_node("MatMul", ["x", "wf"], ["z"]),
+        helper.make_node("Relu", ["z"], ["y"]),
+    ]
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 8]) for name in "yz"]
+    graph = helper.make_graph(
+        nodes,
+        "linear",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 16])],
+        outputs,
+        [numpy_helper.from_array(weight, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    return model
+
+
+def write_graphs(root: Path) -> tuple[Variant, ...]:
+    (root / "model.onnx").write_bytes(linear().SerializeToString())
+    onnx.save(
+        linear(), root / "model_optimized.onnx", save_as_external_data=True, location="data.bin", size_threshold=0
+    )
+    (root / "model_fp16.onnx").write_bytes(linear(WEIGHT.astype(np.float16)).SerializeToString())
+    coarse = (np.round(WEIGHT / 0.02) * 0.02).astype(np.float32)
+    (root / "model_quantized.onnx").write_bytes(linear(coarse).SerializeToString())
+    return (
+        Variant("base", root / "model.onnx", None, "float32", "none"),
+        Variant("optimized", root / "model_optimized.onnx", root / "data.bin", "float32", "extended"),
+        Variant("fp16", root / "model_fp16.onnx", None, "float16", "none"),
+        Variant("int8", root / "model_quantized.onnx", None, "int8", "none"),
+    )
+
+
+def make(root: Path, recipe: Recipe, golden: bool = True) -> None:
+    root.mkdir()
+    (root / "config.json").write_text("{}")
+    if golden:
+        save_golden(root / "golden.safetensors", CASES, {one.name: Reference().run(one) for one in CASES})
+    outputs = tuple(TensorSpec(name=name, dtype="float32", shape=("batch", 8)) for name in "yz")
+    component = Component(
+        inputs=(TensorSpec(name="x", dtype="float32", shape=("batch", 16)),),
+        outputs=outputs,
+        axes={"batch": AxisRange(proven=(1, 3))},
+        variants={variant.name: variant_entry(variant, root) for variant in write_graphs(root)},
+    )
+    toolchain = Toolchain(
+        onnxport="0",
+        python="3",
+        torch="2",
+        transformers=None,
+        optimum=None,
+        onnx="1",
+        onnxruntime="1",
+        engine="torchscript",
+        platform="linux-x86_64",
+        cpu="a",
+    )
+    manifest = Manifest(
+        source=Source(model="linear", architecture="Linear", task="feature-extraction", weights_sha256="0" * 64),
+        toolchain=toolchain,
+        recipe=recipe,
+        components={"model": component},
+        preprocessing=Preprocessing(files=("config.json",)),
+        verification=Verification(
+            verdict="skip",
+            suite="standard",
+            rtol=recipe.rtol,
+            atol=recipe.atol,
+            decisions={"z": -1},
+            golden="golden.safetensors" if golden else None,
+        ),
+        files=(),
+    )
+    seal(root, manifest)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    make(tmp_path / "bundle", RECIPE.model_copy(update={"require_fusion": {}}))
+    return tmp_path / "bundle"
+
+
+def failed(report: Report) -> list[CheckResult]:
+    return [check for check in report.checks if check.verdict == "fail"]
+
+
+def ids(checks: list[CheckResult]) -> set[tuple[str, str | None]]:
+    return {(check.id, check.variant) for check in checks}
+
+
+class TestSubjects:
+    def test_criterion_by_precision(self, root: Path) -> None:
+        manifest = load_bundle(root).manifest
+        found = {subject.variant: subject for subject in subjects(root, manifest)}
+        float32 = Tolerance(rtol=1e-3, atol=1e-4, per_output=RECIPE.per_output)
+        assert found["base"].criterion == found["optimized"].criterion == float32
+        assert found["fp16"].criterion == Tolerance(rtol=1e-2, atol=5e-3)
+        int8 = found["int8"].criterion
+        assert isinstance(int8, Statistics)
+        assert (int8.min_cosine, int8.decisions) == (0.98, {"z": -1})
+
+    def test_says_what_the_manifest_says(self, root: Path) -> None:
+        manifest = load_bundle(root).manifest
+        optimized = next(s for s in subjects(root, manifest) if s.variant == "optimized")
+        assert (optimized.component, optimized.path) == ("model", root / "model_optimized.onnx")
+        assert optimized.contract.opsets == {"": 17}
+        assert optimized.contract.axes["batch"].proven == (1, 3)
+
+    def test_required_fusions_are_those_of_optimized(self, root: Path) -> None:
+        manifest = load_bundle(root).manifest.model_copy(update={"recipe": RECIPE})
+        required = {subject.variant: subject.required_fusions for subject in subjects(root, manifest)}
+        assert required == {"base": {}, "optimized": {"Gelu": 1}, "fp16": {}, "int8": {}}
+
+    def test_overrides(self, root: Path) -> None:
+        manifest = load_bundle(root).manifest
+        found = {subject.variant: subject.criterion for subject in subjects(root, manifest, rtol=0.5, atol=0.25)}
+        assert found["base"] == Tolerance(rtol=0.5, atol=0.25, per_output=RECIPE.per_output)
+        assert found["fp16"] == Tolerance(rtol=0.5, atol=0.25)
+        assert isinstance(found["int8"], Statistics)
+
+    def test_only_the_variants_asked(self, root: Path) -> None:
+        manifest = load_bundle(root).manifest
+        assert [s.variant for s in subjects(root, manifest, ["fp16", "base"])] == ["base", "fp16"]
+
+    def test_unknown_precision(self, root: Path) -> None:
+        manifest = load_bundle(root).manifest
+        component = manifest.components["model"]
+        odd = component.variants["base"].model_copy(update={"precision": "int4"})
+        component = component.model_copy(update={"variants": {"base": odd}})
+        with pytest.raises(BundleError, match="'int4', for which there is no criterion"):
+            subjects(root, manifest.model_copy(update={"components": {"model": component}}))
+
+
+class TestAgainstGolden:
+    def test_passes(self, root: Path) -> None:
+        report = verify_bundle(load_bundle(root))
+        assert failed(report) == []
+        assert report.verdict == "pass"
+        matched = {check.variant for check in report.checks if check.id == "golden.match" and check.compared}
+        assert matched == {"base", "optimized", "fp16", "int8"}
+        hashed = [check.detail.split(":")[0] for check in report.checks if check.id == "files.sha256"]
+        assert "bundle.json" in hashed
+        assert len(hashed) == len(list(root.iterdir()))
+        assert str(root) not in report.to_json()
+
+    def test_same_bundle_same_report(self, root: Path) -> None:
+        assert verify_bundle(load_bundle(root)).to_json() == verify_bundle(load_bundle(root)).to_json()
+
+    def test_a_perturbed_weight_fails_that_variant_alone(self, root: Path) -> None:
+        weight = WEIGHT.copy()
+        weight[0, 0] += 0.05
+        (root / "model.onnx").write_bytes(linear(weight).SerializeToString())
+        seal(root, load_bundle(root).manifest)  # hashes are right: only the numbers can tell
+        report = verify_bundle(load_bundle(root))
+        assert report.verdict == "fail"
+        assert ids(failed(report)) == {("golden.match", "base")}
+
+    def test_only_the_variants_asked(self, root: Path) -> None:
+        report = verify_bundle(load_bundle(root), variants=["fp16"])
+        assert {check.variant for check in report.checks} == {None, "fp16"}
+        assert report.verdict == "pass"
+
+    def test_tighter_tolerance_fails(self, root: Path) -> None:
+        report = verify_bundle(load_bundle(root), rtol=0, atol=1e-9, variants=["fp16"])
+        assert ids(failed(report)) == {("golden.match", "fp16")}
+        assert isinstance(report.tolerance, Tolerance)
+        assert (report.tolerance.rtol, report.tolerance.atol) == (0, 1e-9)
+
+    def test_missing_fusion_fails(self, tmp_path: Path) -> None:
+        make(tmp_path / "bundle", RECIPE)
+        report = verify_bundle(load_bundle(tmp_path / "bundle"))
+        assert ids(failed(report)) == {("fusion.expected", "optimized")}
+
+    def test_the_suite_of_the_export_may_be_named(self, root: Path) -> None:
+        assert verify_bundle(load_bundle(root), suite="standard", variants=["base"]).verdict == "pass"
+
+
+class TestDamage:
+    """A fault is a failed check that names the file; the other checks go on."""
+
+    @staticmethod
+    def file_failures(report: Report) -> list[str]:
+        assert report.verdict == "fail"
+        return [check.detail for check in failed(report) if check.id == "files.sha256"]
+
+    @pytest.mark.parametrize("name", ["config.json", "model.onnx", "data.bin", "golden.safetensors"])
+    def test_a_changed_byte(self, root: Path, name: str) -> None:
+        data = bytearray((root / name).read_bytes())
+        data[-1] ^= 1
+        (root / name).write_bytes(data)
+        report = verify_bundle(load_bundle(root))
+        (detail,) = self.file_failures(report)
+        assert detail.startswith(f"{name}: ")
+        assert sum(check.verdict == "pass" for check in report.checks) > 5
+
+    @pytest.mark.parametrize("name", ["config.json", "model.onnx", "data.bin", "golden.safetensors"])
+    def test_a_missing_file(self, root: Path, name: str) -> None:
+        (root / name).unlink()
+        report = verify_bundle(load_bundle(root))
+        assert self.file_failures(report) == [f"{name}: is missing"]
+        if name == "data.bin":
+            assert ("session.loads", "optimized") in ids(failed(report))
+            assert ("golden.match", "base") not in ids(failed(report))
+
+    def test_an_extra_file(self, root: Path) -> None:
+        (root / "sitecustomize.py").write_text("")
+        (detail,) = self.file_failures(verify_bundle(load_bundle(root)))
+        assert detail.startswith("sitecustomize.py: ")
+
+    def test_an_edited_manifest(self, root: Path) -> None:
+        content: dict[str, Any] = json.loads((root / "bundle.json").read_text())
+        content["source"]["revision"] = "main"
+        (root / "bundle.json").write_text(json.dumps(content))
+        report = verify_bundle(load_bundle(root))
+        (detail,) = self.file_failures(report)
+        assert detail.startswith("bundle.json: ")
+        assert ids(failed(report)) == {("files.sha256", None)}
+
+    def test_golden_tensors_of_another_graph(self, root: Path) -> None:
+        """Sealed as they should be, and no question that can be put to these graphs: the bundle is at fault."""
+        other = Case("other", {"tokens": np.ones((1, 2), np.int64)})
+        save_golden(root / "golden.safetensors", [other], {"other": {"y": np.ones((1, 2), np.float32)}})
+        seal(root, load_bundle(root).manifest)
+        report = verify_bundle(load_bundle(root))
+        assert report.verdict == "fail"
+        variants = ("base", "optimized", "fp16", "int8")
+        assert ids(failed(report)) == {("golden.match", variant) for variant in variants}
+        assert str(root) not in report.to_json()
+
+
+class TestAgainstReference:
+    def test_passes(self, root: Path) -> None:
+        report = verify_bundle(load_bundle(root), reference=Reference(), cases=[case(2)])
+        assert report.verdict == "pass"
+        assert {check.id for check in report.checks} >= {"outputs.match", "files.sha256"}
+        assert "golden.match" not in {check.id for check in report.checks}
+
+    def test_another_model_fails(self, root: Path) -> None:
+        report = verify_bundle(load_bundle(root), reference=Reference(offset=1.0), cases=[case(2)], variants=["base"])
+        assert ids(failed(report)) == {("outputs.match", "base")}
+        assert {check.output for check in failed(report)} == {"y"}
+
+    def test_needs_no_golden_tensors(self, tmp_path: Path) -> None:
+        make(tmp_path / "bundle", Recipe(), golden=False)
+        report = verify_bundle(load_bundle(tmp_path / "bundle"), reference=Reference(), cases=CASES)
+        assert report.verdict == "pass"
+
+    def test_cases_that_do_not_fit(self, root: Path) -> None:
+        other = Case("other", {"tokens": np.ones((1, 2), np.int64)})
+        with pytest.raises(VerificationError, match="tokens"):
+            verify_bundle(load_bundle(root), reference=Reference(), cases=[other])
+
+    def test_no_cases(self, root: Path) -> None:
+        with pytest.raises(VerificationError, match="no case"):
+            verify_bundle(load_bundle(root), reference=Reference(), cases=[])
+
+
+class TestRefusals:
+    def test_unknown_variant(self, root: Path) -> None:
+        with pytest.raises(BundleError, match=r"no variant .optimised.; .*did you mean .optimized."):
+            verify_bundle(load_bundle(root), variants=["base", "optimised"])
+
+    def test_no_variant(self, root: Path) -> None:
+        with pytest.raises(BundleError, match="no variant was asked for"):
+            verify_bundle(load_bundle(root), variants=[])
+
+    def test_unknown_provider(self, root: Path) -> None:
+        with pytest.raises(ProviderError, match="NoSuchExecutionProvider is not available here; expected"):
+            verify_bundle(load_bundle(root), provider="NoSuchExecutionProvider")
+
+    def test_nothing_to_compare_with(self, tmp_path: Path) -> None:
+        make(tmp_path / "bundle", Recipe(), golden=False)
+        with pytest.raises(VerificationError, match="exported without verification"):
+            verify_bundle(load_bundle(tmp_path / "bundle"))
+
+    def test_half_a_reference(self, root: Path) -> None:
+        with pytest.raises(VerificationError, match="go together"):
+            verify_bundle(load_bundle(root), reference=Reference())
+        with pytest.raises(VerificationError, match="go together"):
+            verify_bundle(load_bundle(root), cases=CASES)
+
+    def test_a_suite_without_a_model_to_run_it_on(self, root: Path) -> None:
+        with pytest.raises(VerificationError, match="suite 'full' needs a PyTorch model"):
+            verify_bundle(load_bundle(root), suite="full")
+
+
+def test_a_deployment_machine_needs_no_torch(root: Path) -> None:
+    code = """
+import sys
+from onnxport.exporters import load_bundle
+from onnxport.exporters.verification import verify_bundle
+assert verify_bundle(load_bundle(sys.argv[1])).verdict == "pass"
+assert not {"torch", "transformers", "optimum"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code, str(root)], check=True)
