@@ -37,15 +37,15 @@ class Console:
         self._stdout = sys.stdout
         self._stderr = sys.stderr
 
-    def data(self, what: str | RenderableType) -> None:
-        """Prints what the command was asked for, unless a JSON document takes its place."""
+    def data(self, what: str | RenderableType, *, style: str | None = None) -> None:
+        """Prints what the command was asked for, unless a JSON document takes its place; `style`: on a terminal."""
         if self._as_json:
             return
         with _quiet_when_the_reader_left(self._stdout):
-            if isinstance(what, str):
+            if isinstance(what, str) and not (style and self._stdout.isatty()):
                 print(what, file=self._stdout, flush=True)
             else:
-                _rich(self._stdout).print(what)
+                _rich(self._stdout).print(what, style=style, soft_wrap=isinstance(what, str))
 
     def document(self, content: Mapping[str, Any]) -> None:
         """Prints the JSON document of a command that was run with --json."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from onnxport.exporters.inspection import InspectedComponent, InspectedVariant, Inspection
     from onnxport.exporters.manifest import Preprocessing
     from onnxport.verify.contract import AxisRange, TensorSpec
+
+_COLUMNS = 80
 
 
 def show_inspection(console: Console, seen: Inspection, *, top: int) -> None:
@@ -42,7 +45,8 @@ def _header(seen: Inspection) -> Iterator[str]:
         verified = seen.verification
         rows["verified"] = f"{verified.verdict}, suite {verified.suite}, rtol {verified.rtol:g}, atol {verified.atol:g}"
     if seen.preprocessing is not None:
-        rows["inputs from"] = _preprocessing(seen.preprocessing)
+        rows["inputs"] = _preprocessing(seen.preprocessing)
+        rows["input files"] = ", ".join(seen.preprocessing.files) or "none"
     if seen.manifest_intact is not None:
         rows["bundle.json"] = "as it was written" if seen.manifest_intact else "CHANGED since it was written"
     yield from _aligned(rows)
@@ -50,14 +54,13 @@ def _header(seen: Inspection) -> Iterator[str]:
 
 def _preprocessing(made: Preprocessing) -> str:
     parts = [
-        ", ".join(made.files) or "no preprocessing files",
         f"pads {made.padding_side}" if made.padding_side else "",
         f"at most {made.max_length} tokens" if made.max_length else "",
         f"{made.pooling} pooling" if made.pooling else "",
         "normalised" if made.normalize else "",
-        f"{len(made.labels)} labels" if made.labels else "",
+        f"labels {', '.join(made.labels.values())}" if made.labels else "",
     ]
-    return "; ".join(part for part in parts if part)
+    return "; ".join(part for part in parts if part) or "not known"
 
 
 def _tensors(component: InspectedComponent) -> Iterator[str]:
@@ -135,4 +138,5 @@ def _show_operators(console: Console, variants: Mapping[str, InspectedVariant], 
 def _aligned(rows: Mapping[str, str]) -> Iterator[str]:
     width = max(map(len, rows), default=0)
     for name, value in rows.items():
-        yield f"  {name:<{width}}  {value}"
+        indent = " " * (width + 4)
+        yield textwrap.fill(f"  {name:<{width}}  {value}", _COLUMNS, subsequent_indent=indent, break_long_words=False)

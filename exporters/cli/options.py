@@ -13,7 +13,7 @@ _OUTPUT = "Output"
 VERIFICATION = "Verification"
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.", rich_help_panel=_OUTPUT)]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no notes.", rich_help_panel=_OUTPUT)]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes.", rich_help_panel=_OUTPUT)]
 Debug = Annotated[
     bool, typer.Option("--debug", help="Show tracebacks and what other libraries say.", rich_help_panel=_OUTPUT)
 ]

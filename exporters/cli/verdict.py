@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from onnxport.exporters.cli.console import Console
@@ -18,6 +18,8 @@ WHOLE_BUNDLE = "bundle"
 
 _COLUMNS_AT_ONCE = 5
 """So that a table stays within 80 columns."""
+
+_FAILURES_AT_ONCE = 5
 
 _STYLE = {"pass": "green", "fail": "bold red", "skip": "dim", "": ""}
 
@@ -45,12 +47,12 @@ def show_report(console: Console, report: Report) -> None:
     names = sorted(columns, key=lambda name: name != WHOLE_BUNDLE)
     for start in range(0, len(names), _COLUMNS_AT_ONCE):
         _show_table(console, {name: columns[name] for name in names[start : start + _COLUMNS_AT_ONCE]}, families)
-    for check in report.checks:
-        if check.verdict == "fail":
-            console.data(f"FAIL {_where(check)}: {check.detail}")
+    for line in _failures(report.checks):
+        console.data(line, style=_STYLE["fail"])
     for reason, where in _reasons(report.checks).items():
         console.data(f"skip {', '.join(where)}: {reason}")
-    console.data(_verdict_line(report))
+    console.data(_verdict_line(report), style=_STYLE[report.verdict])
+    console.data(_criterion(report.tolerance))
 
 
 def _show_table(console: Console, columns: dict[str, list[CheckResult]], families: Sequence[str]) -> None:
@@ -93,8 +95,19 @@ def _worst_ratio(checks: Sequence[CheckResult]) -> str:
     return f"{max(ratios):.3g}" if ratios else ""
 
 
-def _where(check: CheckResult) -> str:
-    return " ".join(part for part in (check.id, check.component, check.variant, check.case) if part)
+def _failures(checks: Sequence[CheckResult]) -> Iterator[str]:
+    """Yields a line for each failed check, the worst first; of one check on one variant no more than a few."""
+    groups: dict[str, list[CheckResult]] = {}
+    for check in checks:
+        if check.verdict == "fail":
+            groups.setdefault(" ".join(filter(None, (check.id, _column(check, checks)))), []).append(check)
+    for name, failed in groups.items():
+        worst_first = sorted(failed, key=lambda check: -(check.worst_ratio or 0))
+        for check in worst_first[:_FAILURES_AT_ONCE]:
+            case = ", ".join(filter(None, (check.case, check.output)))
+            yield f"FAIL {name}{f' ({case})' if case else ''}: {check.detail}"
+        if len(failed) > _FAILURES_AT_ONCE:
+            yield f"FAIL {name}: {len(failed) - _FAILURES_AT_ONCE} more like this; --json lists them all"
 
 
 def _reasons(checks: Sequence[CheckResult]) -> dict[str, list[str]]:
@@ -109,7 +122,7 @@ def _reasons(checks: Sequence[CheckResult]) -> dict[str, list[str]]:
 def _verdict_line(report: Report) -> str:
     counts = f"{report.summary.passed} passed, {report.summary.failed} failed, {report.summary.skipped} skipped"
     reason = f" ({report.detail})" if report.detail else ""
-    return f"{report.verdict}: {counts}{reason}\n{_criterion(report.tolerance)}"
+    return f"{report.verdict}: {counts}{reason}"
 
 
 def _criterion(tolerance: Tolerance | Statistics) -> str:
