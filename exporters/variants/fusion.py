@@ -25,8 +25,9 @@ PATTERNS = {
     "roberta": "bert",
     "xlm-roberta": "bert",
 }
-"""transformers' model type to the model type whose patterns onnxruntime.transformers applies."""
+"""transformers' model type to the one whose patterns onnxruntime.transformers applies, attention included."""
 
+_ATTENTION = ("com.microsoft:Attention", "com.microsoft:MultiHeadAttention")
 _GUESS = "bert"
 _TRANSFORMER_OPS = {"MatMul", "Softmax"}
 
@@ -43,7 +44,8 @@ class FusedGraph:
 def fuse(source: Path, hints: FusionHints, target: Path) -> FusedGraph:
     """Fuses the graph at `source` into `target`, which lies in the same folder.
 
-    A model type that is not in PATTERNS gets a try where the graph looks like a transformer.
+    A model type that is not in PATTERNS gets a try where the graph looks like a transformer: layer norms and
+    activations, not attention (tried on CLIP's causal text model, its fusion is wrong).
 
     Raises:
         VariantError: a fusion for a known model type broke, or the child process died.
@@ -66,22 +68,20 @@ def fuse(source: Path, hints: FusionHints, target: Path) -> FusedGraph:
     fusions: dict[str, int] = result["fusions"]
     notes = []
     if result["broke"]:
-        notes.append(
-            f"the fusions for {patterns!r}, tried on model type {hints.model_type!r}, broke: {result['broke']}"
-        )
+        notes.append(f"the {patterns!r} fusions, tried on model type {hints.model_type!r}, broke: {result['broke']}")
+    told = f"{patterns!r} patterns; model type {hints.model_type!r}, {heads} heads, hidden size {hidden}"
     if not fusions:
-        looked = f"the patterns for {patterns!r}" if patterns else "none tried, as there is no attention in the graph"
-        notes.append(
-            f"no fusion matched ({looked}; model type {hints.model_type!r}, {heads} heads, hidden size {hidden}): "
-            "the graph goes to ONNX Runtime's own optimiser as exported"
-        )
-        return FusedGraph(source, {}, tuple(notes))
-    if known and "com.microsoft:Attention" not in fusions and "com.microsoft:MultiHeadAttention" not in fusions:
-        notes.append(
-            f"no attention was fused (the patterns for {patterns!r}; model type {hints.model_type!r}, {heads} heads, "
-            f"hidden size {hidden}): attention runs as single operators"
-        )
-    return FusedGraph(target, fusions, tuple(notes))
+        tried = told if patterns else "none were tried: there is no attention in the graph"
+        notes.append(f"no fusion matched ({tried}); ONNX Runtime's own passes start from the graph as exported")
+    elif not any(key in fusions for key in _ATTENTION):
+        if result["positional"]:
+            why = "its mask or bias relates positions (causal, windowed, relative), which the fused operator would drop"
+        elif known:
+            why = f"nothing matched ({told})"
+        else:
+            why = f"model type {hints.model_type!r} is not one whose attention is known to fuse right"
+        notes.append(f"attention was left as single operators: {why}")
+    return FusedGraph(target if fusions else source, fusions, tuple(notes))
 
 
 def _looks_like_transformer(path: Path) -> bool:

@@ -17,9 +17,10 @@ from onnxruntime.transformers.optimizer import optimize_by_fusion
 
 from onnxport.exporters.errors import VariantError
 from onnxport.exporters.onnx_writer import split_large, write_model
+from onnxport.exporters.variants.attention_mask import compares_positions
 from onnxport.exporters.variants.folding import fold_constants
 from onnxport.exporters.variants.operators import fused_since, import_used_domains, operator_counts
-from onnxport.exporters.variants.tied_weights import multiply_by_tied_weights_in_place
+from onnxport.exporters.variants.tied_weights import multiply_by_tied_weights_in_place, share_equal_weights
 
 
 def fuse(
@@ -28,19 +29,23 @@ def fuse(
     """Fuses `graph` and writes `fused` beside it (both are file names in the working folder).
 
     `model_type` is onnxruntime.transformers' own; None: no fusion of layers. `required` False: the type is a guess, and
-    a fusion that breaks on it is the same as none that matches.
+    attention is left alone, and a fusion that breaks is the same as none that matches.
 
     Returns:
         `fusions`: new nodes by "domain:op", empty when nothing matched (`fused` is then not written); `broke`: the
-        error of a guess that broke, or None.
+        error of a guess that broke, or None; `positional`: whether attention was left alone for its mask.
     """
     model = onnx.load(graph, load_external_data=False)
     before = operator_counts(model)
     names = _names(model)
     broke = None
+    positional = False
     if model_type is not None:
         try:
-            model = _fuse_layers(model, model_type, num_heads, hidden_size)
+            fold_constants(model)
+            positional = compares_positions(model)
+            attention = required and not positional
+            model = _fuse_layers(model, model_type, num_heads, hidden_size, attention=attention)
         except Exception as e:
             where = traceback.extract_tb(e.__traceback__)[-1]
             broke = f"{type(e).__name__}: {e} ({Path(where.filename).name}, {where.name})"
@@ -51,9 +56,10 @@ def fuse(
                 ) from e
             model = onnx.load(graph, load_external_data=False)
     multiply_by_tied_weights_in_place(model)
+    share_equal_weights(model)
     fusions = fused_since(before, operator_counts(model))
     if not fusions:
-        return {"fusions": {}, "broke": broke}
+        return {"fusions": {}, "broke": broke, "positional": positional}
     if _names(model) != names:
         raise VariantError(
             f"fusion as {model_type!r} changed the inputs or outputs: {names} became {_names(model)}. "
@@ -62,12 +68,14 @@ def fuse(
     import_used_domains(model)
     weights = split_large(model)
     write_model(model, weights, Path(fused), external_data="always")
-    return {"fusions": fusions, "broke": broke}
+    return {"fusions": fusions, "broke": broke, "positional": positional}
 
 
-def _fuse_layers(model: onnx.ModelProto, model_type: str, num_heads: int, hidden_size: int) -> onnx.ModelProto:
-    fold_constants(model)
+def _fuse_layers(
+    model: onnx.ModelProto, model_type: str, num_heads: int, hidden_size: int, *, attention: bool
+) -> onnx.ModelProto:
     options = FusionOptions(model_type)
+    options.enable_attention = attention
     if options.attention_mask_format == AttentionMaskFormat.MaskIndexEnd:
         # Lengths instead of masks: wrong for left-padded batches.
         options.use_raw_attention_mask(True)

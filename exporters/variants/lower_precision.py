@@ -16,7 +16,7 @@ from onnxport.exporters.variants.operators import fused_since, import_used_domai
 
 
 def convert(builder: VariantBuilder, kind: VariantKind, path: Path, worker: str, **arguments: Any) -> Variant:
-    """Runs `worker` ("module:function" of `graph` and `target`, files of the work folder); writes its result to `path`."""
+    """Runs `worker` ("module:function" of `graph` and `target`, work files) and writes its result to `path`."""
     base = onnx.load(builder.source, load_external_data=False)
     precision = weights_precision(base)
     if precision != "float32":

@@ -6,6 +6,7 @@ copy of the largest weight of the model (BERT-base: 94 MB). FusedMatMul transpos
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 
 import numpy as np
@@ -46,6 +47,32 @@ def multiply_by_tied_weights_in_place(model: onnx.ModelProto) -> int:
             rewritten += 1
         graph.node.remove(transposed[name])
     return rewritten
+
+
+def share_equal_weights(model: onnx.ModelProto, min_size_bytes: int = 1024) -> int:
+    """Keeps one of several equal inline initializers; returns how many went.
+
+    Fusion merges Q, K and V layer by layer: where layers share their weights (ALBERT), it makes the same one each time.
+    """
+    graph = model.graph
+    first: dict[tuple[int, tuple[int, ...], bytes], str] = {}
+    instead: dict[str, str] = {}
+    kept: list[onnx.TensorProto] = []
+    for tensor in graph.initializer:
+        if len(tensor.raw_data) >= min_size_bytes and tensor.data_location != onnx.TensorProto.EXTERNAL:
+            key = (tensor.data_type, tuple(tensor.dims), hashlib.sha256(tensor.raw_data).digest())
+            if key in first:
+                instead[tensor.name] = first[key]
+                continue
+            first[key] = tensor.name
+        kept.append(tensor)
+    if instead:
+        del graph.initializer[:]
+        graph.initializer.extend(kept)
+        for node in nodes(graph):
+            for i, name in enumerate(node.input):
+                node.input[i] = instead.get(name, name)
+    return len(instead)
 
 
 def multiply_by_copies(model: onnx.ModelProto) -> int:
