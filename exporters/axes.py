@@ -9,7 +9,9 @@ from onnxport.exporters.recipe import Recipe
 from onnxport.exporters.suggestion import expected_one_of
 
 
-def token_axes(default: tuple[str, ...], inputs: Sequence[str], recipe: Recipe) -> tuple[tuple[str, ...], dict[str, int]]:
+def token_axes(
+    default: tuple[str, ...], inputs: Sequence[str], recipe: Recipe
+) -> tuple[tuple[str, ...], dict[str, int]]:
     """Returns the names of the axes that all token inputs share, and the fixed size of those that are static.
 
     `--axes input_ids=rows,tokens` renames an axis for every input; a number in its place fixes it, like `--static`.

@@ -14,7 +14,7 @@ from torch import nn
 
 from onnxport.exporters.axes import token_axes
 from onnxport.exporters.errors import RecipeError, SignatureError, SourceError
-from onnxport.exporters.exportable import Exportable, name_outputs, to_tensors
+from onnxport.exporters.exportable import Exportable, to_tensors
 from onnxport.exporters.graph import FusionHints
 from onnxport.exporters.hub_options import HubOptions
 from onnxport.exporters.manifest import Preprocessing, Source
@@ -32,8 +32,12 @@ _ATTENTION_BYTES = 512 * 1024 * 1024
 _EXAMPLE = {"batch": 2, "choices": 4, "sequence": 11}
 
 
-def load_checkpoint(folder: CheckpointFolder, recipe: Recipe, hub: HubOptions, attention: str) -> Exportable:
+def load_checkpoint(
+    folder: CheckpointFolder, recipe: Recipe, hub: HubOptions, attention: str
+) -> tuple[Exportable, Any | None]:
     """Loads a checkpoint, in eval mode and in the recipe's dtype, and works out how to feed it.
+
+    Returns the exportable and the tokenizer, None when the checkpoint has none.
 
     `attention` is the implementation the engine wants ("eager").
 
@@ -51,7 +55,9 @@ def load_checkpoint(folder: CheckpointFolder, recipe: Recipe, hub: HubOptions, a
     module: nn.Module = transformer
     if stages is not None:
         module = SentenceEmbedder(transformer, stages.pooling, stages.after).eval()
-    notes = [] if tokenizer is not None else ["the checkpoint has no tokenizer: inputs are taken from the model's forward"]
+    notes = (
+        [] if tokenizer is not None else ["the checkpoint has no tokenizer: inputs are taken from the model's forward"]
+    )
     exportable = Exportable(
         module=module,
         inputs={name: tuple(text.static.get(axis, axis) for axis in text.axes) for name in text.names},
@@ -60,7 +66,9 @@ def load_checkpoint(folder: CheckpointFolder, recipe: Recipe, hub: HubOptions, a
             for axis in text.axes
             if axis not in text.static
         },
-        example={axis: text.static.get(axis, _EXAMPLE[role]) for role, axis in zip(task.token_axes, text.axes, strict=True)},
+        example={
+            axis: text.static.get(axis, _EXAMPLE[role]) for role, axis in zip(task.token_axes, text.axes, strict=True)
+        },
         sample=text.sample,
         cases=text.cases,
         outputs=task.outputs,
@@ -85,7 +93,9 @@ def load_checkpoint(folder: CheckpointFolder, recipe: Recipe, hub: HubOptions, a
         ),
         notes=tuple(notes),
     )
-    return _without_untrained_outputs(exportable, missing, folder) if missing else exportable
+    if missing:
+        exportable = _without_untrained_outputs(exportable, missing, folder)
+    return exportable, tokenizer
 
 
 def _load_config(folder: CheckpointFolder, hub: HubOptions) -> Any:
@@ -93,7 +103,7 @@ def _load_config(folder: CheckpointFolder, hub: HubOptions) -> Any:
 
     try:
         return AutoConfig.from_pretrained(folder.path, trust_remote_code=hub.trust_remote_code, local_files_only=True)
-    except Exception as e:  # noqa: BLE001  a malformed config can break transformers in any way
+    except Exception as e:
         raise SourceError(f"config.json of {folder.label} cannot be read: {_reason(e)}") from e
 
 
@@ -104,7 +114,9 @@ def _load_model(
     import transformers
 
     if not weight_files(folder.path):
-        raise SourceError(f"{folder.label} has no weights: expected model.safetensors or pytorch_model.bin (or their index)")
+        raise SourceError(
+            f"{folder.label} has no weights: expected model.safetensors or pytorch_model.bin (or their index)"
+        )
     try:
         model, info = getattr(transformers, task.auto_class).from_pretrained(
             folder.path,
@@ -115,7 +127,7 @@ def _load_model(
             local_files_only=True,
             output_loading_info=True,
         )
-    except Exception as e:  # noqa: BLE001  truncated weights, wrong shapes, custom code: loaders raise anything
+    except Exception as e:
         raise SourceError(f"the weights of {folder.label} cannot be loaded: {_reason(e)}") from e
     model.eval()
     return model, set(info["missing_keys"])
@@ -231,8 +243,8 @@ def _without_untrained_outputs(exportable: Exportable, missing: set[str], folder
     needed = tainted & set(exportable.outputs or ()) or (tainted if tainted == set(before) else set())
     if needed:
         raise SourceError(
-            f"{folder.label} has no weights for {some}, on which {', '.join(sorted(needed))} of task {task!r} depends: they "
-            "would be random; use a checkpoint trained for the task, or another --task"
+            f"{folder.label} has no weights for {some}, on which {', '.join(sorted(needed))} of task {task!r} depends: "
+            "they would be random; use a checkpoint trained for the task, or another --task"
         )
     if not tainted:
         return exportable

@@ -52,8 +52,8 @@ class Exportable:
     call_options: Mapping[str, Any] = field(default_factory=dict)
     mask: str | None = None
     decisions: Mapping[str, int] = field(default_factory=dict)
-    hints: FusionHints = FusionHints()
-    preprocessing: Preprocessing = Preprocessing()
+    hints: FusionHints = field(default_factory=FusionHints)
+    preprocessing: Preprocessing = field(default_factory=Preprocessing)
     notes: tuple[str, ...] = ()
 
     def run(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -101,7 +101,7 @@ def _leaves(value: Any) -> list[Tensor]:
     if isinstance(value, (tuple, list)):
         return [leaf for item in value for leaf in _leaves(item)]
     raise SignatureError(
-        f"the module returns a {type(value).__name__} among its outputs; expected tensors, tuples or a mapping of tensors"
+        f"the module returns a {type(value).__name__} among its outputs; expected tensors, in tuples or a mapping"
     )
 
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from onnxport.exporters.axes import known_static
 from onnxport.exporters.errors import SignatureError, SourceError
-from onnxport.exporters.exportable import Arrays, Exportable, Sampler, to_tensors
+from onnxport.exporters.exportable import Arrays, Exportable, Sampler
 from onnxport.exporters.manifest import Source
 from onnxport.exporters.recipe import Recipe
 from onnxport.exporters.suggestion import expected_one_of
@@ -90,11 +90,14 @@ def load_plain_module(source: str, recipe: Recipe) -> Exportable:
     dynamic = [axis for axis in sizes if axis not in static]
     return Exportable(
         module=module,
-        inputs={name: tuple(static.get(dim, dim) if isinstance(dim, str) else dim for dim in dims) for name, dims in shapes.items()},
+        inputs={
+            name: tuple(static.get(dim, dim) if isinstance(dim, str) else dim for dim in dims)
+            for name, dims in shapes.items()
+        },
         axes={axis: AxisRange() for axis in dynamic},
         example=sizes,
         sample=sample,
-        cases=lambda suite: _cases(sample, sizes, dynamic, suite, module),
+        cases=lambda suite: _cases(sample, sizes, dynamic, suite),
         source=Source(
             model=source,
             architecture=type(module).__name__,
@@ -110,13 +113,15 @@ def _call_factory(source: str) -> Any:
         factory: Any = importlib.import_module(path)
         for name in attribute.split("."):
             factory = getattr(factory, name)
-    except Exception as e:  # noqa: BLE001  importing a user's module can raise anything
+    except Exception as e:
         raise SourceError(f"cannot import {source}: {type(e).__name__}: {e}") from e
     if not callable(factory):
-        raise SourceError(f"{source} is a {type(factory).__name__}; expected a callable that returns (module, example_inputs)")
+        raise SourceError(
+            f"{source} is a {type(factory).__name__}; expected a callable that returns (module, example_inputs)"
+        )
     try:
         return factory()
-    except Exception as e:  # noqa: BLE001  so can calling it
+    except Exception as e:
         raise SourceError(f"the factory {source} raised {type(e).__name__}: {e}") from e
 
 
@@ -140,7 +145,7 @@ def _calling(source: str, make: Callable[..., Any], module: nn.Module, dtype: to
             torch.manual_seed(int(rng.integers(2**31)))
             try:
                 made = make(**sizes)
-            except Exception as e:  # noqa: BLE001
+            except Exception as e:
                 raise SourceError(f"example inputs of {source} at {dict(sizes)} raised {type(e).__name__}: {e}") from e
         return _as_arrays(made, module, dtype)
 
@@ -184,7 +189,9 @@ def _axes_of(example: Arrays, asked: Axes) -> dict[str, tuple[Dim, ...]]:
             raise SignatureError(f"axes of {name!r} are {list(dims)}, but the example has shape {list(array.shape)}")
         wrong = [dim for dim, size in zip(dims, array.shape, strict=True) if isinstance(dim, int) and dim != size]
         if wrong:
-            raise SignatureError(f"axes of {name!r} fix a size of {wrong[0]}, but the example has shape {list(array.shape)}")
+            raise SignatureError(
+                f"axes of {name!r} fix a size of {wrong[0]}, but the example has shape {list(array.shape)}"
+            )
         shapes[name] = tuple(dims)
     return shapes
 
@@ -207,9 +214,8 @@ def _cases(
     example: Mapping[str, int],
     dynamic: list[str],
     suite: str,
-    module: nn.Module,
 ) -> list[Case]:
-    """Cases at sizes that were not traced; a size the module itself refuses is left out."""
+    """Cases at sizes that were not traced."""
     rng = np.random.default_rng(0)
     grown = {axis: size * 2 + 1 for axis, size in example.items() if axis in dynamic}
     wanted = [{**example, **grown}]
@@ -222,18 +228,8 @@ def _cases(
     for sizes in wanted:
         name = "sizes." + ("x".join(str(sizes[axis]) for axis in sizes) or "fixed")
         case = Case(name, sample(sizes, rng))
-        if name not in cases and _accepts(module, case):
-            cases[name] = case
+        cases.setdefault(name, case)
     return list(cases.values())
-
-
-def _accepts(module: nn.Module, case: Case) -> bool:
-    try:
-        with torch.inference_mode():
-            module(**to_tensors(case.inputs))
-    except (RuntimeError, ValueError, IndexError):
-        return False
-    return True
 
 
 def _hash_state(module: nn.Module) -> str:

@@ -66,15 +66,15 @@ def load_tokenizer(folder: Path, *, trust_remote_code: bool) -> Any | None:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code, local_files_only=True)
         ids = tokenizer("one two")["input_ids"]
-    except Exception as e:  # noqa: BLE001  a tokenizer file can break the parser in any way
+    except Exception as e:
         raise SourceError(
-            f"the tokenizer of {folder.name} cannot be loaded ({type(e).__name__}: {_first_line(e)}); mend its files, or "
-            "remove them to export without a tokenizer"
+            f"the tokenizer of {folder.name} cannot be loaded ({type(e).__name__}: {_first_line(e)}); mend its "
+            "files, or remove them to export without a tokenizer"
         ) from e
     if not ids or len(tokenizer) <= len(set(tokenizer.all_special_tokens)):
         raise SourceError(
-            f"the tokenizer of {folder.name} loads but knows {len(tokenizer)} tokens, all of them special; its vocabulary "
-            "file is missing or empty"
+            f"the tokenizer of {folder.name} loads but knows {len(tokenizer)} tokens, all of them special; its "
+            "vocabulary file is missing or empty"
         )
     return tokenizer
 

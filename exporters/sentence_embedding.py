@@ -174,7 +174,8 @@ def read_stages(folder: Path, dtype: torch.dtype) -> SentenceStages:
         elif kind != "Dropout":
             raise SourceError(
                 f"modules.json of {folder.name} has a stage {entry['type']!r}, which onnxport cannot rebuild (it knows "
-                "Transformer, Pooling, Dense, Normalize, Dropout); export the transformer alone with --task feature-extraction"
+                "Transformer, Pooling, Dense, Normalize, Dropout); export the transformer alone with "
+                "--task feature-extraction"
             )
     if pooling is None:
         raise SourceError(f"modules.json of {folder.name} has no Pooling stage; use --task feature-extraction")
@@ -209,8 +210,10 @@ def _read_state(place: Path) -> dict[str, Tensor]:
 
     try:
         if (place / "model.safetensors").is_file():
-            return load_file(place / "model.safetensors")
-        return torch.load(place / "pytorch_model.bin", map_location="cpu", weights_only=True)  # type: ignore[no-any-return]
+            state: dict[str, Tensor] = load_file(place / "model.safetensors")
+        else:
+            state = torch.load(place / "pytorch_model.bin", map_location="cpu", weights_only=True)
+        return state
     except (OSError, SafetensorError, RuntimeError, EOFError) as e:
         raise SourceError(f"cannot read the weights of {place.name}: {e}") from e
 

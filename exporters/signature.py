@@ -7,7 +7,7 @@ and its position, "logits_1"; a dimension that never changes is fixed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ import torch
 from onnxport.exporters.errors import SignatureError
 from onnxport.exporters.exportable import Exportable, to_tensors
 from onnxport.verify.contract import Dim, GraphContract, TensorSpec
+
 
 def probe_contract(exportable: Exportable, opset: int) -> GraphContract:
     """Runs the module at several sizes and returns the contract its graph will be held to.
@@ -31,7 +32,9 @@ def probe_contract(exportable: Exportable, opset: int) -> GraphContract:
     for name, tensor in first.items():
         shapes = [(at, tuple(run[name].shape)) for at, run in runs if name in run]
         if len(shapes) < len(runs) or any(len(shape) != tensor.ndim for _, shape in shapes):
-            raise SignatureError(f"output {name!r} is not there, or has another rank, at other sizes: ONNX needs one signature")
+            raise SignatureError(
+                f"output {name!r} is not there, or has another rank, at other sizes: ONNX needs one signature"
+            )
         dims = tuple(_dim(name, i, shapes, dynamic) for i in range(tensor.ndim))
         outputs.append(TensorSpec(name=name, dtype=numpy_name(tensor.dtype), shape=dims))
     sample = exportable.sample(sizes, np.random.default_rng(0))
@@ -61,15 +64,17 @@ def _run(exportable: Exportable, sizes: Mapping[str, int]) -> dict[str, torch.Te
             return exportable.run(to_tensors(inputs))
     except SignatureError:
         raise
-    except Exception as e:  # noqa: BLE001  a model's forward can raise anything
+    except Exception as e:
         shown = {name: list(array.shape) for name, array in inputs.items()}
         raise SignatureError(
-            f"{exportable.source.architecture} itself fails on inputs of shape {shown}: {type(e).__name__}: {e}; check the "
-            "axes, or fix an axis with --static"
+            f"{exportable.source.architecture} itself fails on inputs of shape {shown}: {type(e).__name__}: {e}; check "
+            "the axes, or fix an axis with --static"
         ) from e
 
 
-def _dim(output: str, position: int, shapes: list[tuple[Mapping[str, int], tuple[int, ...]]], dynamic: list[str]) -> Dim:
+def _dim(
+    output: str, position: int, shapes: Sequence[tuple[Mapping[str, int], tuple[int, ...]]], dynamic: list[str]
+) -> Dim:
     seen = [shape[position] for _, shape in shapes]
     if len(set(seen)) == 1:
         return seen[0]
@@ -77,4 +82,3 @@ def _dim(output: str, position: int, shapes: list[tuple[Mapping[str, int], tuple
         if all(at[axis] == size for (at, _), size in zip(shapes, seen, strict=True)):
             return axis
     return f"{output}_{position}"
-

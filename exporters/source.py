@@ -22,7 +22,19 @@ _WEIGHTS = (
     ("pytorch_model.bin", "pytorch_model.bin"),
 )
 # What is fetched from the Hub: weights of one kind, settings, tokenizers; no TensorFlow, Flax or ONNX copies.
-_SETTINGS = ["*.json", "*.txt", "*.model", "*.jinja", "*.py", "LICENSE*", "NOTICE*", "vocab.*", "merges.*", "*.bpe", "*.codes"]
+_SETTINGS = [
+    "*.json",
+    "*.txt",
+    "*.model",
+    "*.jinja",
+    "*.py",
+    "LICENSE*",
+    "NOTICE*",
+    "vocab.*",
+    "merges.*",
+    "*.bpe",
+    "*.codes",
+]
 
 
 @dataclass(frozen=True)
@@ -47,13 +59,17 @@ def find_folder(source: str, hub: HubOptions) -> CheckpointFolder:
     """
     path = Path(source).expanduser()
     if path.is_file():
-        raise SourceError(f"{source} is a file; expected a checkpoint folder (with config.json), a Hub id or module:factory")
+        raise SourceError(
+            f"{source} is a file; expected a checkpoint folder (with config.json), a Hub id or module:factory"
+        )
     if path.is_dir():
         _require_config(path, source)
         return CheckpointFolder(path, path.resolve().name)
     looks_like_path = source.startswith((".", "/", "~")) or source.endswith("/") or os.sep in source.replace("/", "", 1)
     if looks_like_path or not _HUB_ID.fullmatch(source):
-        raise SourceError(f"{source} does not exist; expected a checkpoint folder, a Hub id (org/name) or module:factory")
+        raise SourceError(
+            f"{source} does not exist; expected a checkpoint folder, a Hub id (org/name) or module:factory"
+        )
     return _download(source, hub)
 
 

@@ -20,7 +20,7 @@ class ExportFunction(Protocol):
     """Writes the graph of a module to `path`, large initializers in one data file beside it.
 
     Raises:
-        EngineError: the module cannot be turned into a graph that computes the same; the message says where and what to do.
+        EngineError: no graph computes the same as the module; the message says where and what to do.
     """
 
     def __call__(self, exportable: Exportable, contract: GraphContract, path: Path) -> None: ...

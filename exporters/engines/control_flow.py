@@ -19,7 +19,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from onnxport.exporters.exportable import Exportable
 
 
-def find_data_dependence(exportable: Exportable, inputs: Mapping[str, Tensor], suspects: set[tuple[str, int]]) -> list[str]:
+def find_data_dependence(
+    exportable: Exportable, inputs: Mapping[str, Tensor], suspects: set[tuple[str, int]]
+) -> list[str]:
     """Runs the module eagerly and describes every suspect line (file, line number) at which data is read.
 
     Returns sentences like "layer.gate (Gate), gate.py line 12: reads a tensor's value".
@@ -27,7 +29,7 @@ def find_data_dependence(exportable: Exportable, inputs: Mapping[str, Tensor], s
     stack: list[str] = []
     found: dict[tuple[str, int], str] = {}
 
-    class Watch(TorchDispatchMode):
+    class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if func is torch.ops.aten._local_scalar_dense.default:
                 frame = sys._getframe()
@@ -46,7 +48,7 @@ def find_data_dependence(exportable: Exportable, inputs: Mapping[str, Tensor], s
         handles.append(module.register_forward_pre_hook(_entering(stack, label)))
         handles.append(module.register_forward_hook(_leaving(stack)))
     try:
-        with torch.no_grad(), Watch():
+        with torch.no_grad(), Watch():  # type: ignore[no-untyped-call]
             exportable.run(inputs)
     finally:
         for handle in handles:

@@ -77,19 +77,19 @@ def _trace(
                 output_names=[spec.name for spec in contract.outputs],
                 dynamic_axes=dynamic,
             )
-        except Exception as e:  # noqa: BLE001  the tracer runs the model's forward, which can raise anything
+        except Exception as e:
             reason = next((line.strip() for line in str(e).splitlines() if line.strip()), "no message")
             raise EngineError(
                 f"TorchScript cannot export {exportable.source.architecture}: {type(e).__name__}: {reason[:400]}"
             ) from e
-    suspects = {(w.filename, w.lineno) for w in seen if issubclass(w.category, torch.jit.TracerWarning)}
+    suspects = {(w.filename, w.lineno) for w in seen if w.category.__name__ == "TracerWarning"}
     if suspects:
         found = find_data_dependence(exportable, inputs, suspects)
         if found:
             raise EngineError(
-                f"the trace of {exportable.source.architecture} would be wrong for other inputs: {found[0]}. A trace keeps the "
-                "branch or number that the example took; write it with tensor operations (torch.where, masks), or move it "
-                "out of forward"
+                f"a trace of {exportable.source.architecture} would be wrong for other inputs: {found[0]}. A trace keeps "
+                "the branch or number that the example took; write it with tensor operations (torch.where, masks), or "
+                "move it out of forward"
             )
     model = onnx.load(bare)
     bare.unlink()
@@ -116,7 +116,9 @@ def _attach_weights(model: onnx.ModelProto, wrapper: nn.Module, inputs: tuple[st
     }
     left_over = [value.name for value in graph.input if value.name not in inputs and value.name not in tensors]
     if left_over:
-        raise EngineError(f"the trace has an input {left_over[0]!r} that is neither an input nor a parameter of the module")
+        raise EngineError(
+            f"the trace has an input {left_over[0]!r} that is neither an input nor a parameter of the module"
+        )
     parameters = [value.name for value in graph.input if value.name not in inputs]
     kept = [value for value in graph.input if value.name in inputs]
     del graph.input[:]
@@ -125,11 +127,11 @@ def _attach_weights(model: onnx.ModelProto, wrapper: nn.Module, inputs: tuple[st
     one_name = _one_name_per_memory(parameters, tensors)
     _forget_identities(graph, one_name)
     _rename_inputs(graph, one_name)
-    used = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
-    transposed = _fold_transposes(graph, set(one_name.values()))
+    readers = Counter([*_reads(graph), *(value.name for value in graph.output)])
+    transposed = _fold_transposes(graph, readers, set(one_name.values()))
     weights = []
     for name in dict.fromkeys(one_name.values()):
-        if name in used:
+        if readers[name]:
             tensor = tensors[name].t() if name in transposed else tensors[name]
             weights.append(_weight(transposed.get(name, name), tensor))
     _constants_to_initializers(graph)
@@ -175,14 +177,12 @@ def _rename_inputs(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
                 _rename_inputs(attribute.g, names)
 
 
-def _fold_transposes(graph: onnx.GraphProto, parameters: set[str]) -> dict[str, str]:
+def _fold_transposes(graph: onnx.GraphProto, readers: Counter[str], parameters: set[str]) -> dict[str, str]:
     """Stores a matrix transposed when a Transpose is all that reads it (nn.Linear), and drops the node.
 
     A matrix that others read too stays as it is: folding would make a second copy of a tied weight. Returns the
     folded parameters with the name of the value that takes their place.
     """
-    readers = Counter(name for node in graph.node for name in node.input)
-    readers.update(name for node in graph.node for a in node.attribute if a.HasField("g") for name in _reads(a.g))
     folded = {}
     kept = []
     for node in graph.node:
@@ -198,6 +198,7 @@ def _fold_transposes(graph: onnx.GraphProto, parameters: set[str]) -> dict[str, 
 
 
 def _reads(graph: onnx.GraphProto) -> list[str]:
+    """Every value that a node reads, as often as it is read, sub-graphs included."""
     nested = [name for node in graph.node for a in node.attribute if a.HasField("g") for name in _reads(a.g)]
     return [name for node in graph.node for name in node.input] + nested
 

@@ -1,0 +1,252 @@
+"""The whole flow: source -> module -> graph -> variants -> verification -> bundle."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnxport.exporters.bundle import Bundle, load_bundle, seal, variant_entry
+from onnxport.exporters.engines import Engine, choose_engine
+from onnxport.exporters.errors import RecipeError, SignatureError, VerificationFailed
+from onnxport.exporters.exportable import Exportable
+from onnxport.exporters.graph import Graph
+from onnxport.exporters.hub_options import HubOptions
+from onnxport.exporters.manifest import Component, Manifest, Preprocessing, Source, VariantEntry, Verification
+from onnxport.exporters.progress import SILENT, Progress
+from onnxport.exporters.recipe import Recipe
+from onnxport.exporters.reference import Recording, record
+from onnxport.exporters.staging import Staging
+from onnxport.exporters.suggestion import expected_one_of
+from onnxport.exporters.toolchain import toolchain
+from onnxport.exporters.variants import KINDS, VariantBuilder
+from onnxport.exporters.verification import subjects
+from onnxport.verify import Report, save_golden, select_golden, verify_subject
+from onnxport.verify.report import CheckResult
+from onnxport.verify.tolerance import Tolerance
+
+COMPONENT = "model"
+GOLDEN = "verification/golden.safetensors"
+REPORT = "verification/report.json"
+
+
+@dataclass(frozen=True)
+class _Traced:
+    """What is left of the module once it is released: its graph and what it answered."""
+
+    graph: Graph
+    source: Source
+    preprocessing: Preprocessing
+    mask: str | None
+    decisions: Mapping[str, int]
+    example: Mapping[str, int]
+    recording: Recording | None
+
+
+def export(
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    recipe: Recipe | None = None,
+    hub: HubOptions | None = None,
+    overwrite: bool = False,
+    verify: bool = True,
+    progress: Progress = SILENT,
+) -> Bundle:
+    """Exports a checkpoint or plain module into a verified bundle.
+
+    Args:
+        source: a checkpoint folder, a Hub id, or "package.module:factory" (see `plain_module`).
+        out: the folder to make. It is written in one move at the end: a run that fails leaves nothing behind.
+        recipe: what to make; None: the defaults.
+        hub: how the source is fetched.
+        overwrite: replace the bundle that is at `out`.
+        verify: compare every variant with PyTorch. Without it, bundle.json says "skip" and has no golden tensors.
+        progress: is told of every stage.
+
+    Returns:
+        The bundle at `out`.
+
+    Raises:
+        VerificationFailed: a variant does not agree with PyTorch. `out` is as it was; what was made is in `out.failed`.
+        RecipeError, SourceError, TaskError, SignatureError: the request does not make sense.
+        EngineError, ReadBackError, VariantError: a step failed.
+        BundleError: `out` cannot be written.
+    """
+    recipe, hub = recipe or Recipe(), hub or HubOptions()
+    engine = choose_engine(recipe)
+    _check_variants(recipe)
+    with Staging(Path(out), overwrite) as staging:
+        traced = _trace(str(source), recipe, hub, engine, staging, verify=verify, progress=progress)
+        recipe = recipe.model_copy(
+            update={"task": traced.source.task, "engine": engine.name, "variants": _variants(recipe)}
+        )
+        entries = _build_variants(traced.graph, recipe, staging, progress)
+        manifest = _manifest(traced, recipe, engine, entries)
+        report = _verify(traced.recording, manifest, staging.path, progress) if traced.recording is not None else None
+        with progress.stage("Bundle") as stage:
+            if report is not None:
+                (staging.path / REPORT).write_text(report.to_json(), encoding="utf-8")
+                manifest = _with_verdict(manifest, report)
+            sealed = seal(staging.path, manifest)
+            stage.size(sum(record.size_bytes for record in sealed.files))
+            if report is not None and report.verdict == "fail":
+                kept = staging.commit_failed()
+                raise VerificationFailed(
+                    f"{_summary(report)}; {out} is as it was, the failed bundle is in {kept.name}",
+                    report=report,
+                    path=kept,
+                )
+            return load_bundle(staging.commit())
+
+
+def _check_variants(recipe: Recipe) -> None:
+    unknown = [name for name in recipe.variants if name not in KINDS]
+    if unknown:
+        raise RecipeError(f"unknown variant {unknown[0]!r}: {expected_one_of(unknown[0], KINDS)}")
+    if recipe.level == "all" and recipe.target != "this-machine":
+        raise RecipeError(
+            "level 'all' makes graphs that only this machine's CPU can run; say so with --target this-machine, or use "
+            "--level extended"
+        )
+    if recipe.require_fusion and "optimized" not in recipe.variants:
+        raise RecipeError(
+            "--require-fusion counts nodes of the variant 'optimized', which is not among the variants asked"
+        )
+
+
+def _variants(recipe: Recipe) -> tuple[str, ...]:
+    """`base` is always kept; the rest in the order of the table, whatever the order asked."""
+    return tuple(name for name in KINDS if name == "base" or name in recipe.variants)
+
+
+def _trace(
+    source: str, recipe: Recipe, hub: HubOptions, engine: Engine, staging: Staging, *, verify: bool, progress: Progress
+) -> _Traced:
+    # torch and transformers load from here on: a request that makes no sense has failed by now.
+    from onnxport.exporters.loading import load
+    from onnxport.exporters.read_back import check_written
+    from onnxport.exporters.signature import probe_contract
+
+    with progress.stage("Load") as stage:
+        loaded = load(source, recipe, hub, engine.attention)
+        exportable = loaded.exportable
+        for note in exportable.notes:
+            stage.note(note)
+    with progress.stage(f"Export with {engine.name}, opset {recipe.opset}") as stage:
+        contract = probe_contract(exportable, recipe.opset)
+        path = staging.work / "traced" / f"{COMPONENT}.onnx"
+        path.parent.mkdir()
+        engine.load()(exportable, contract, path)
+        check_written(path, contract)
+        stage.size(sum(file.stat().st_size for file in path.parent.iterdir()))
+    files = loaded.copy_files(staging.path)
+    recording = _record(exportable, recipe, staging.path, progress) if verify else None
+    return _Traced(
+        graph=Graph(COMPONENT, path, contract, exportable.hints),
+        source=exportable.source,
+        preprocessing=exportable.preprocessing.model_copy(update={"files": files}),
+        mask=exportable.mask,
+        decisions=exportable.decisions,
+        example=exportable.example,
+        recording=recording,
+    )
+
+
+def _record(exportable: Exportable, recipe: Recipe, root: Path, progress: Progress) -> Recording:
+    cases = exportable.cases(recipe.suite)
+    with progress.stage(f"Reference: {len(cases)} cases in PyTorch") as stage:
+        recording = record(exportable, cases, stage.advance)
+        for name, reason in recording.refused.items():
+            stage.note(f"case {name} left out: {reason}")
+        (root / GOLDEN).parent.mkdir()
+        golden = select_golden(recording.cases, recording.runner.outputs)
+        save_golden(root / GOLDEN, golden, recording.runner.outputs)
+        stage.size((root / GOLDEN).stat().st_size)
+    return recording
+
+
+def _build_variants(graph: Graph, recipe: Recipe, staging: Staging, progress: Progress) -> dict[str, VariantEntry]:
+    builder = VariantBuilder(graph, staging.path, graph.path.parent, recipe.level, recipe.target, recipe.external_data)
+    entries = {}
+    for name in recipe.variants:
+        with progress.stage(f"Variant {name}") as stage:
+            variant = builder.build(name)
+            for note in variant.notes:
+                stage.note(note)
+            entries[name] = variant_entry(variant, staging.path)
+            stage.size(entries[name].size_bytes)
+    return entries
+
+
+def _manifest(traced: _Traced, recipe: Recipe, engine: Engine, entries: Mapping[str, VariantEntry]) -> Manifest:
+    contract = traced.graph.contract
+    axes = dict(contract.axes)
+    if traced.recording is not None:
+        proven = _proven_sizes(traced)
+        axes = {name: axis.model_copy(update={"proven": proven[name]}) for name, axis in axes.items()}
+    return Manifest(
+        source=traced.source,
+        toolchain=toolchain(engine.name),
+        recipe=recipe,
+        components={
+            COMPONENT: Component(inputs=contract.inputs, outputs=contract.outputs, axes=axes, variants=dict(entries))
+        },
+        preprocessing=traced.preprocessing,
+        verification=Verification(
+            verdict="skip",
+            suite=recipe.suite,
+            rtol=recipe.rtol,
+            atol=recipe.atol,
+            mask=traced.mask,
+            decisions=dict(traced.decisions),
+            golden=GOLDEN if traced.recording is not None else None,
+        ),
+        files=(),
+    )
+
+
+def _proven_sizes(traced: _Traced) -> dict[str, tuple[int, ...]]:
+    """The sizes of each dynamic axis among the cases.
+
+    Raises:
+        SignatureError: an axis was never run at a size other than the traced one, so nothing shows that it is dynamic.
+    """
+    assert traced.recording is not None
+    contract = traced.graph.contract
+    sizes: dict[str, set[int]] = {axis: set() for axis in contract.axes}
+    for case in traced.recording.cases:
+        for spec in contract.inputs:
+            for dim, size in zip(spec.shape, case.inputs[spec.name].shape, strict=True):
+                if isinstance(dim, str):
+                    sizes[dim].add(size)
+    for axis, seen in sizes.items():
+        if not seen - {traced.example[axis]}:
+            raise SignatureError(
+                f"axis {axis!r} could not be shown to be dynamic: PyTorch itself fails at every size but "
+                f"{traced.example[axis]}; fix it with --static {axis}={traced.example[axis]}"
+            )
+    return {axis: tuple(sorted(seen)) for axis, seen in sizes.items()}
+
+
+def _verify(recording: Recording, manifest: Manifest, root: Path, progress: Progress) -> Report:
+    checks: list[CheckResult] = []
+    for subject in subjects(root, manifest):
+        with progress.stage(f"Verify {subject.variant}"):
+            checks += verify_subject(subject, recording.runner, recording.cases)
+    recipe = manifest.recipe
+    return Report.of(checks, Tolerance(rtol=recipe.rtol, atol=recipe.atol, per_output=recipe.per_output))
+
+
+def _with_verdict(manifest: Manifest, report: Report) -> Manifest:
+    verification = manifest.verification.model_copy(update={"verdict": report.verdict, "report": REPORT})
+    return manifest.model_copy(update={"verification": verification})
+
+
+def _summary(report: Report) -> str:
+    failed: Sequence[CheckResult] = [check for check in report.checks if check.verdict == "fail"]
+    variants = list(dict.fromkeys(check.variant or "the bundle" for check in failed))
+    if not failed:
+        return f"verification failed: {report.detail}"
+    return f"verification failed: {len(failed)} of {len(report.checks)} checks, in {', '.join(variants)}"

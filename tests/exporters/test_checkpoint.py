@@ -1,0 +1,209 @@
+"""Loading checkpoints: signature from tokenizer and forward, task inference, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import pytest
+import torch
+
+from onnxport.exporters.checkpoint import load_checkpoint
+from onnxport.exporters.errors import OnnxportError, RecipeError, SourceError, TaskError
+from onnxport.exporters.exportable import Exportable
+from onnxport.exporters.hub_options import HubOptions
+from onnxport.exporters.preprocessing import copy_files, load_tokenizer
+from onnxport.exporters.recipe import Recipe
+from onnxport.exporters.source import find_folder, is_factory
+
+MakeCheckpoint = Callable[..., Path]
+
+
+def load(folder: Path, **recipe: Any) -> Exportable:
+    source = find_folder(str(folder), HubOptions())
+    exportable, _ = load_checkpoint(source, Recipe(**recipe), HubOptions(), "eager")
+    return exportable
+
+
+def edit_config(folder: Path, **changes: object) -> None:
+    path = folder / "config.json"
+    config = {**json.loads(path.read_text()), **changes}
+    path.write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        "feature-extraction",
+        "text-classification",
+        "token-classification",
+        "question-answering",
+        "fill-mask",
+        "multiple-choice",
+    ],
+)
+def test_task_comes_from_the_architecture(make_checkpoint: MakeCheckpoint, task: str) -> None:
+    assert load(make_checkpoint("bert", task)).source.task == task
+
+
+def test_inputs_are_what_the_tokenizer_emits_and_forward_takes(make_checkpoint: MakeCheckpoint) -> None:
+    assert list(load(make_checkpoint("bert")).inputs) == ["input_ids", "attention_mask", "token_type_ids"]
+    assert list(load(make_checkpoint("bert", token_types=False)).inputs) == ["input_ids", "attention_mask"]
+    # DistilBERT's forward knows no token types, whatever its tokenizer emits.
+    assert list(load(make_checkpoint("distilbert")).inputs) == ["input_ids", "attention_mask"]
+
+
+def test_missing_tokenizer_is_told_and_no_obstacle(make_checkpoint: MakeCheckpoint) -> None:
+    exportable = load(make_checkpoint("bert", tokenizer=False))
+    assert list(exportable.inputs) == ["input_ids", "attention_mask", "token_type_ids"]
+    assert "no tokenizer" in exportable.notes[0]
+    assert not any(case.name.startswith("text") for case in exportable.cases("standard"))
+
+
+def test_positions_of_roberta_start_after_the_padding_index(make_checkpoint: MakeCheckpoint) -> None:
+    exportable = load(make_checkpoint("roberta", tokenizer=False))
+    assert exportable.axes["sequence"].max == 64  # a table of 66, padding_idx 1
+    longest = max(case.inputs["input_ids"].shape[1] for case in exportable.cases("full"))
+    assert longest == 64
+    with torch.inference_mode():
+        exportable.run({n: torch.ones(1, longest, dtype=torch.long) * 5 for n in exportable.inputs if n == "input_ids"})
+
+
+def test_dtype_is_that_of_the_recipe_whatever_is_stored(make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
+    from transformers import AutoModel
+
+    folder = copytree(make_checkpoint("bert"), tmp_path / "half")
+    AutoModel.from_pretrained(folder, dtype=torch.float16).save_pretrained(folder)
+    assert json.loads((folder / "config.json").read_text())["dtype"] == "float16"
+    assert {p.dtype for p in load(folder).module.parameters()} == {torch.float32}
+    assert {p.dtype for p in load(folder, dtype="float16").module.parameters()} == {torch.float16}
+
+
+def test_no_module_is_in_train_mode(make_checkpoint: MakeCheckpoint) -> None:
+    assert not any(module.training for module in load(make_checkpoint("bert")).module.modules())
+
+
+def test_axes_can_be_renamed_and_fixed(make_checkpoint: MakeCheckpoint) -> None:
+    exportable = load(make_checkpoint("bert"), axes={"input_ids": ("rows", "tokens")}, static={"tokens": 24})
+    assert set(exportable.inputs.values()) == {("rows", 24)}
+    assert list(exportable.axes) == ["rows"]
+    assert {case.inputs["input_ids"].shape[1] for case in exportable.cases("standard")} == {24}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        ({"axes": {"input_idz": ("batch", "sequence")}}, "did you mean 'input_ids'"),
+        ({"axes": {"input_ids": ("batch",)}}, "1 axes; it has 2"),
+        ({"axes": {"input_ids": ("n", "n")}}, "the same name"),
+        ({"axes": {"input_ids": ("a", "b"), "attention_mask": ("a", "c")}}, "both 'b' and 'c'"),
+        ({"static": {"sequenze": 8}}, "did you mean 'sequence'"),
+        ({"static": {"sequence": 65}}, "longer than the model's 64"),
+    ],
+)
+def test_axes_that_do_not_exist(make_checkpoint: MakeCheckpoint, recipe: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        load(make_checkpoint("bert"), **recipe)
+
+
+def test_pooler_without_weights_is_left_out(make_checkpoint: MakeCheckpoint) -> None:
+    # AutoModel of an MLM checkpoint has a pooler that transformers fills with random numbers.
+    exportable = load(make_checkpoint("bert", "fill-mask"), task="feature-extraction")
+    inputs = {name: torch.ones(1, 3, dtype=torch.long) for name in exportable.inputs}
+    with torch.inference_mode():
+        assert list(exportable.run(inputs)) == ["last_hidden_state"]
+    assert "left out pooler_output" in exportable.notes[0]
+
+
+def test_a_head_without_weights_is_refused(make_checkpoint: MakeCheckpoint) -> None:
+    with pytest.raises(SourceError, match=r"no weights for classifier.bias.*logits.*random"):
+        load(make_checkpoint("bert"), task="text-classification")
+
+
+def test_tasks_that_do_not_fit(make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
+    bert = make_checkpoint("bert")
+    with pytest.raises(TaskError, match="did you mean 'fill-mask'"):
+        load(bert, task="fil-mask")
+    with pytest.raises(TaskError, match=r"needs sentence-transformers' modules\.json"):
+        load(bert, task="sentence-similarity")
+    folder = copytree(bert, tmp_path / "bare")
+    edit_config(folder, architectures=None)
+    with pytest.raises(TaskError, match=r"no architectures; pass --task .*feature-extraction, text-classification"):
+        load(folder)
+    assert load(folder, task="feature-extraction").source.task == "feature-extraction"
+    edit_config(folder, architectures=["BertForPreTraining"])
+    with pytest.raises(TaskError, match="is BertForPreTraining; pass --task"):
+        load(folder)
+
+
+def truncate(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+
+
+def damage_header(path: Path) -> None:
+    path.write_bytes(b"\xff" * 16 + path.read_bytes()[16:])
+
+
+@pytest.mark.parametrize(
+    ("break_it", "message"),
+    [
+        (lambda folder: truncate(folder / "model.safetensors"), "weights of .* cannot be loaded: SafetensorError"),
+        (lambda folder: damage_header(folder / "model.safetensors"), "weights of .* cannot be loaded"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "has no weights: expected model.safetensors"),
+        (lambda folder: (folder / "config.json").write_text("{"), "config.json of .* cannot be read"),
+        (lambda folder: (folder / "config.json").write_text('{"model_type": "nothing"}'), "config.json of .* cannot"),
+        (lambda folder: (folder / "config.json").unlink(), "is no checkpoint: no config.json"),
+        (lambda folder: (folder / "tokenizer.json").write_text("{}"), "tokenizer of .* cannot be loaded"),
+        (lambda folder: (folder / "tokenizer.json").unlink(), "no vocabulary"),
+    ],
+)
+def test_broken_checkpoints(
+    make_checkpoint: MakeCheckpoint, tmp_path: Path, break_it: Callable[[Path], object], message: str
+) -> None:
+    folder = copytree(make_checkpoint("bert"), tmp_path / "broken")
+    break_it(folder)
+    with pytest.raises(OnnxportError, match=message):
+        load(folder)
+
+
+@pytest.mark.parametrize("source", ["./gone", "/no/such/folder", "some/deep/path", "not a name"])
+def test_missing_paths(source: str) -> None:
+    with pytest.raises(SourceError, match="does not exist; expected a checkpoint folder, a Hub id"):
+        find_folder(source, HubOptions(offline=True))
+
+
+def test_a_file_is_no_source(tmp_path: Path) -> None:
+    (tmp_path / "model.bin").write_bytes(b"x")
+    with pytest.raises(SourceError, match="is a file"):
+        find_folder(str(tmp_path / "model.bin"), HubOptions())
+
+
+def test_what_counts_as_a_factory(tmp_path: Path) -> None:
+    assert is_factory("package.module:make")
+    assert not is_factory("org/name")
+    assert not is_factory("./folder")
+
+
+def test_files_are_copied_byte_for_byte(make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
+    folder = make_checkpoint("bert")
+    tokenizer = load_tokenizer(folder, trust_remote_code=False)
+    copied = copy_files(folder, tokenizer, tmp_path)
+    assert copied == ("config.json", "tokenizer.json", "tokenizer_config.json")
+    assert all((tmp_path / name).read_bytes() == (folder / name).read_bytes() for name in copied)
+
+
+def test_a_slow_tokenizer_gets_a_tokenizer_json(make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
+    from tokenizers import Tokenizer
+
+    folder = copytree(make_checkpoint("bert", tokenizer=False), tmp_path / "slow")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "graph"]
+    (folder / "vocab.txt").write_text("\n".join(words))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"}))
+    tokenizer = load_tokenizer(folder, trust_remote_code=False)
+    assert "tokenizer.json" in copy_files(folder, tokenizer, tmp_path / "out")
+    light = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
+    assert light.encode("the graph").ids == tokenizer("the graph")["input_ids"] == [2, 5, 6, 3]
