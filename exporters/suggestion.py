@@ -8,8 +8,9 @@ from difflib import get_close_matches
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Returns the name in `known` that `name` was probably meant to be, or None."""
-    matches = get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
-    return matches[0] if matches else None
+    by_lower_case = {one.lower(): one for one in known}
+    matches = get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.6)
+    return by_lower_case[matches[0]] if matches else None
 
 
 def expected_one_of(name: str, known: Iterable[str]) -> str:
