@@ -70,7 +70,7 @@ def save_golden(path: str | Path, cases: Sequence[Case], outputs: Outputs) -> No
         tensors |= {f"{number}/input/{name}": array for name, array in case.inputs.items()}
         tensors |= {f"{number}/output/{name}": array for name, array in results.items()}
         described.append({"name": case.name, "mask": case.mask, "inputs": list(case.inputs), "outputs": list(results)})
-    tensors = {name: array.copy(order="C") for name, array in tensors.items()}
+    tensors = {name: np.array(array, order="C") for name, array in tensors.items()}
     # One key only: safetensors writes several in an order that changes from run to run.
     metadata = {"schema_version": _SCHEMA_VERSION, "cases": described, "digest": _digest(described, tensors)}
     try:

@@ -12,7 +12,11 @@ _ONNX = "ai.onnx"
 
 
 def check_expected(inspection: Inspection) -> list[CheckResult]:
-    """The file has at least the required nodes, and exactly those that were recorded. One result per operator."""
+    """The nodes that were required and those that were recorded are in the file. One result per operator.
+
+    Recorded are the nodes that fusion brought. Operators of ONNX Runtime's own domains come from nowhere else, so the
+    file has exactly as many; of operators that ONNX has too, the graph may have had some before.
+    """
     subject = inspection.subject
     if not subject.required_fusions and not subject.fusions:
         return [inspection.result("fusion.expected", "skip", "no fusion is required or recorded")]
@@ -20,14 +24,14 @@ def check_expected(inspection: Inspection) -> list[CheckResult]:
     results = []
     for op, least in sorted(subject.required_fusions.items()):
         key = _key(op, ops)
-        count = ops.get(key, 0)
-        detail = f"{count} nodes of {key} in the file, at least {least} required"
-        results.append(inspection.result("fusion.expected", "pass" if count >= least else "fail", detail))
+        detail = f"{ops.get(key, 0)} nodes of {key} in the file, at least {least} required"
+        results.append(inspection.result("fusion.expected", "pass" if ops.get(key, 0) >= least else "fail", detail))
     for op, recorded in sorted(subject.fusions.items()):
         key = _key(op, ops)
         count = ops.get(key, 0)
+        kept = count >= recorded if key.startswith(f"{_ONNX}:") else count == recorded
         detail = f"{count} nodes of {key} in the file, {recorded} recorded"
-        results.append(inspection.result("fusion.expected", "pass" if count == recorded else "fail", detail))
+        results.append(inspection.result("fusion.expected", "pass" if kept else "fail", detail))
     return results
 
 
