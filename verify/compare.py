@@ -33,7 +33,7 @@ class Comparison:
         worst_index: where that is.
         unexpected_nonfinite: elements that are NaN or Inf where the reference has something else.
         padded_max_abs_diff: largest |a - b| at padded positions. None: there are none.
-        min_cosine: smallest cosine between the rows (last axis) of both.
+        min_cosine: smallest cosine between the rows (last axis) of both; one column is one row.
         rms_error: RMS of a - b over the RMS of b.
         argmax_agreement: share of decisions kept.
         reference_rms, reference_max_abs, reference_count: over the finite elements of the reference.
@@ -108,6 +108,8 @@ def compare_output(
     dtype = dtype or str(reference.dtype)
     if real is not None:
         real = real.reshape((1,) * (reference.ndim - real.ndim) + real.shape)
+    if not isinstance(candidate, np.ndarray | np.generic):
+        return _without_values(name, f"a {type(candidate).__name__}, expected an array", reference, real)
     if candidate.shape != reference.shape:
         detail = f"shape {list(candidate.shape)}, expected {list(reference.shape)}"
         return _without_values(name, detail, reference, real)
@@ -187,7 +189,10 @@ def argmax_agreement(
 
 @dataclass(frozen=True)
 class _Block:
-    """Some rows (last axis) of both arrays: [rows, columns]. `start` is the flat position of the first element."""
+    """Some rows of both arrays: [rows, columns]. `start` is the flat position of the first element.
+
+    A row runs along the last axis. Where that has one element, which has no direction, all elements are one row.
+    """
 
     start: int
     reference: np.ndarray
@@ -196,9 +201,9 @@ class _Block:
 
 
 def _blocks(reference: np.ndarray, candidate: np.ndarray, real: np.ndarray | None) -> Iterator[_Block]:
-    columns = reference.shape[-1] if reference.ndim else 1
     if reference.size == 0:
         return
+    columns = reference.shape[-1] if reference.ndim and reference.shape[-1] > 1 else reference.size
     rows = reference.size // columns
     expected, actual = reference.reshape(rows, columns), candidate.reshape(rows, columns)
     if real is None:

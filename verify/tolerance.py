@@ -32,9 +32,10 @@ class Statistics(Model):
     """Thresholds for graphs of lower precision.
 
     `min_cosine`: the worst cosine between a row of the candidate and the same row of the reference, a row being a
-    vector along the last axis at a real (unpadded) position. `max_rms_error`: the RMS of the difference over the RMS of
-    the reference, which sees what a cosine cannot: a wrong scale. `min_argmax_agreement`: the share of decisions kept,
-    for the outputs named in `decisions` (output name to the axis along which argmax is taken).
+    vector along the last axis at a real (unpadded) position; an output of one column is one row. `max_rms_error`: the
+    RMS of the difference over the RMS of the reference, which sees what a cosine cannot: a wrong scale.
+    `min_argmax_agreement`: the share of decisions kept, for the outputs named in `decisions` (output name to the axis
+    along which argmax is taken).
     """
 
     min_cosine: float = Field(ge=-1, le=1)

@@ -113,6 +113,10 @@ def test_what_is_not_the_same_tensor_fails(reference, candidate, detail) -> None
     assert found.detail == detail
 
 
+def test_what_is_no_array_fails() -> None:
+    assert compare_output("y", floats([1]), [1.0], QUARTER).detail == "a list, expected an array"
+
+
 def test_the_contract_may_ask_for_another_precision_but_not_for_another_kind() -> None:
     half = np.ones(2, np.float16)
     assert compared(floats([1, 1]), half, dtype="float16").agrees
@@ -266,6 +270,16 @@ def test_statistics_do_not_average_nan_away(value) -> None:
     found = compared(reference, candidate, LOOSE)
     assert not found.agrees
     assert found.unexpected_nonfinite == 1
+
+
+def test_one_column_is_one_row() -> None:
+    reference, candidate = floats([[3], [4], [0.1]]), floats([[3], [4], [-0.1]])  # one sign flips, next to nothing
+    found = compared(reference, candidate, LOOSE)
+    assert found.agrees
+    assert found.min_cosine == pytest.approx(24.99 / 25.01)
+    real = np.array([[True], [False], [True]])
+    assert compared(reference, candidate, LOOSE, real=real).min_cosine == pytest.approx(8.99 / 9.01)
+    assert not compared(reference, -reference, LOOSE).agrees
 
 
 def test_tiny_values_keep_their_direction() -> None:
