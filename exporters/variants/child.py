@@ -71,7 +71,7 @@ def _main() -> None:
     except VariantError as e:
         reply = {"variant_error": str(e)}
     except OSError as e:
-        reply = {"os_error": [e.errno, e.strerror or str(e), e.filename]}
+        reply = {"os_error": [e.errno, e.strerror, e.filename] if e.errno else [str(e)]}
     with answer:
         json.dump(reply, answer)
 

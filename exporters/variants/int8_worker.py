@@ -19,6 +19,7 @@ def quantize(graph: str, target: str, seven_bits: bool) -> dict[str, Any]:
         graph = f"{target}.untied.onnx"
         write_model(model, split_large(model), Path(graph), external_data="always")
     del model
+    Path(f"{target}.data").unlink(missing_ok=True)  # the quantiser refuses to write over an earlier run's
     quantize_dynamic(
         Path(graph),
         Path(target),

@@ -8,9 +8,13 @@ from onnxport.exporters.graph import Variant
 from onnxport.exporters.variants import VariantBuilder, VariantKind
 from onnxport.exporters.variants.child import run_in_child
 
+_NOT_REPRODUCIBLE = "not reproducible: ONNX Runtime orders the tables of a .ort file at random, so its hash changes"
+
 
 def build(builder: VariantBuilder, kind: VariantKind, path: Path) -> Variant:
     """Writes the graph of the optimized variant, operator for operator, as `.ort`. It is always a single file.
+
+    ONNX Runtime stores its operator tables in the order of a seeded hash, so two runs differ in bytes, not in content.
 
     Raises:
         VariantError: as for the optimized variant, or the weights pass the 2 GiB that the format can hold.
@@ -31,6 +35,6 @@ def build(builder: VariantBuilder, kind: VariantKind, path: Path) -> Variant:
         portable=graph.portable,
         fusions=graph.fusions,
         session_options=graph.session_options,
-        notes=graph.notes,
+        notes=(*graph.notes, _NOT_REPRODUCIBLE),
         facts_path=graph.path,
     )

@@ -175,12 +175,16 @@ def test_never_above_protobufs_limit_is_refused_before_anything_is_written(tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
+def _write_zeros(file: BinaryIO, count: int) -> None:
+    file.write(bytes(count))
+
+
 @pytest.mark.parametrize("form", ["never", "always"])
 @pytest.mark.parametrize("off_by", [-4, 4])
 def test_a_weight_that_writes_another_size_leaves_no_file(
     tmp_path: Path, form: onnx_writer.ExternalData, off_by: int
 ) -> None:
-    wrong = Weight("W", TensorProto.FLOAT, W.shape, W.nbytes, lambda f: f.write(bytes(W.nbytes + off_by)) and None)
+    wrong = Weight("W", TensorProto.FLOAT, W.shape, W.nbytes, lambda f: _write_zeros(f, W.nbytes + off_by))
     with pytest.raises(VariantError, match=f"wrote {W.nbytes + off_by} bytes, declared {W.nbytes}"):
         write_model(skeleton(), [wrong], tmp_path / "m.onnx", external_data=form)
     assert list(tmp_path.iterdir()) == []
