@@ -105,3 +105,16 @@ def test_recorded_outputs(cases: list[Case], reference: Recorded) -> None:
     assert set(replay.run(cases[0])) == {"hidden", "pooled"}
     with pytest.raises(VerificationError, match="golden holds no outputs for case padded; it has those of plain"):
         replay.run(cases[1])
+
+
+def test_a_provider_that_onnx_runtime_drops_is_refused(path, monkeypatch) -> None:
+    """As where the package has the provider and its libraries are missing: the session would run on the CPU instead."""
+    names = ["AbsentExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: names)
+    with (
+        pytest.warns(UserWarning, match="AbsentExecutionProvider"),
+        pytest.raises(
+            ProviderError, match="was to run on AbsentExecutionProvider and would run on CPUExecutionProvider"
+        ),
+    ):
+        OrtRunner(path, provider="AbsentExecutionProvider")

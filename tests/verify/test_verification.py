@@ -142,6 +142,11 @@ def test_a_graph_that_does_not_load(tmp_path: Path, subject_of, reference, cases
     assert Report.of(results, STRICT).verdict == "fail"
 
 
+def test_cases_are_looked_at_before_the_file(tmp_path: Path, subject_of, reference) -> None:
+    with pytest.raises(VerificationError, match="no case"):
+        verify_subject(subject_of(tmp_path / "missing.onnx"), reference, [])
+
+
 def test_golden_tensors(build, save, subject_of, reference, cases, tmp_path: Path) -> None:
     save_golden(tmp_path / "golden.safetensors", cases, reference.outputs)
     stored, replay = load_golden(tmp_path / "golden.safetensors")
