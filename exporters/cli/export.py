@@ -24,7 +24,7 @@ from onnxport.exporters.cli.options import (
     Token,
     TrustRemoteCode,
 )
-from onnxport.exporters.cli.verdict import as_document, show_report, stored_report
+from onnxport.exporters.cli.verdict import as_document, show_report
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -172,7 +172,7 @@ def export(
             console.note(str(failed))
             console.document({"bundle": None, "failed_bundle": str(failed.path), "report": as_document(failed.report)})
             return 1
-        report = stored_report(bundle)
+        report = bundle.report()
     if report is not None:
         show_report(console, report)
     console.data(f"{out} is written" if report is not None else f"{out} is written, not verified")

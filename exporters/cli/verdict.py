@@ -9,27 +9,15 @@ from typing import TYPE_CHECKING, Any
 from onnxport.exporters.cli.console import Console
 
 if TYPE_CHECKING:
-    from onnxport.exporters.bundle import Bundle
     from onnxport.verify.report import CheckResult, Report
     from onnxport.verify.tolerance import Statistics, Tolerance
 
 WHOLE_BUNDLE = "bundle"
 """The column of checks that concern no single variant."""
 
-_COLUMNS_AT_ONCE = 5
-"""So that a table stays within 80 columns."""
-
 _FAILURES_AT_ONCE = 5
 
 _STYLE = {"pass": "green", "fail": "bold red", "skip": "dim", "": ""}
-
-
-def stored_report(bundle: Bundle) -> Report | None:
-    """Returns the report that lies in a bundle; None: it was exported without a verification."""
-    from onnxport.verify.report import Report
-
-    path = bundle.manifest.verification.report
-    return Report.from_json((bundle.path / path).read_bytes()) if path is not None else None
 
 
 def as_document(report: Report) -> dict[str, Any]:
@@ -40,13 +28,13 @@ def as_document(report: Report) -> dict[str, Any]:
 
 def show_report(console: Console, report: Report) -> None:
     """Prints the verdict table, every failed check with its detail, every reason for a skip, and the verdict."""
-    columns: dict[str, list[CheckResult]] = {}
-    for check in report.checks:
-        columns.setdefault(_column(check, report.checks), []).append(check)
-    families = list(dict.fromkeys(_family(check) for check in report.checks))
-    names = sorted(columns, key=lambda name: name != WHOLE_BUNDLE)
-    for start in range(0, len(names), _COLUMNS_AT_ONCE):
-        _show_table(console, {name: columns[name] for name in names[start : start + _COLUMNS_AT_ONCE]}, families)
+    components = list(dict.fromkeys(check.component for check in report.checks if check.component))
+    if len(components) <= 1:
+        _show_table(console, "check", report.checks)
+    else:
+        _show_table(console, "check", [check for check in report.checks if not check.component])
+        for component in components:
+            _show_table(console, component, [check for check in report.checks if check.component == component])
     for line in _failures(report.checks):
         console.data(line, style=_STYLE["fail"])
     for reason, where in _reasons(report.checks).items():
@@ -55,28 +43,33 @@ def show_report(console: Console, report: Report) -> None:
     console.data(_criterion(report.tolerance))
 
 
-def _show_table(console: Console, columns: dict[str, list[CheckResult]], families: Sequence[str]) -> None:
+def _show_table(console: Console, title: str, checks: Sequence[CheckResult]) -> None:
+    """Prints a row for each family of checks and a column for each variant."""
     from rich.table import Table
     from rich.text import Text
 
+    columns: dict[str, list[CheckResult]] = {}
+    for check in sorted(checks, key=_place):
+        columns.setdefault(check.variant or WHOLE_BUNDLE, []).append(check)
+    families = dict.fromkeys(_family(check) for check in checks)
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
-    table.add_column("check", no_wrap=True)
-    for name in columns:
-        table.add_column(name, overflow="fold")
+    for name in (title, *columns):
+        table.add_column(name)
     for family in families:
-        verdicts = [_together([c for c in checks if _family(c) == family]) for checks in columns.values()]
+        verdicts = [_together([check for check in column if _family(check) == family]) for column in columns.values()]
         table.add_row(family, *(Text(v, style=_STYLE[v]) for v in verdicts))
-    table.add_row("worst ratio", *(_worst_ratio(checks) for checks in columns.values()))
-    overall = [_together(checks) for checks in columns.values()]
+    table.add_row("worst ratio", *map(_worst_ratio, columns.values()))
+    overall = map(_together, columns.values())
     table.add_row("verdict", *(Text(v, style=_STYLE[v]) for v in overall), style="bold")
     console.data(table)
 
 
-def _column(check: CheckResult, checks: Sequence[CheckResult]) -> str:
-    if not check.variant:
-        return WHOLE_BUNDLE
-    one_component = len({c.component for c in checks if c.component}) <= 1
-    return check.variant if one_component else f"{check.component} {check.variant}"
+def _place(check: CheckResult) -> int:
+    """Puts checks of the whole bundle first, then the variants in the order they are made in."""
+    from onnxport.exporters.variants import KINDS
+
+    order = [None, *KINDS]
+    return order.index(check.variant) if check.variant in order else len(order)
 
 
 def _family(check: CheckResult) -> str:
@@ -100,7 +93,7 @@ def _failures(checks: Sequence[CheckResult]) -> Iterator[str]:
     groups: dict[str, list[CheckResult]] = {}
     for check in checks:
         if check.verdict == "fail":
-            groups.setdefault(" ".join(filter(None, (check.id, _column(check, checks)))), []).append(check)
+            groups.setdefault(" ".join(filter(None, (check.id, check.component, check.variant))), []).append(check)
     for name, failed in groups.items():
         worst_first = sorted(failed, key=lambda check: -(check.worst_ratio or 0))
         for check in worst_first[:_FAILURES_AT_ONCE]:

@@ -80,7 +80,7 @@ def test_an_export_that_disagrees_is_exit_code_1_and_keeps_the_evidence(
     checkpoint = str(make_checkpoint("bert", "text-classification"))
     assert run(["export", checkpoint, str(out), *flags]) == 1
     told = capsys.readouterr()
-    assert "FAIL outputs.match base" in told.out
+    assert "FAIL outputs.match model base" in told.out
     assert "out.failed" in told.err
     assert not out.exists()
     assert (tmp_path / "out.failed" / "verification" / "report.json").is_file()
@@ -167,7 +167,7 @@ def test_verify_against_another_model_disagrees(
 ) -> None:
     other = str(make_checkpoint("bert", "text-classification", initializer_range=0.1, num_hidden_layers=1))
     assert run(["verify", str(bundle), "--against", other, "--suite", "quick", "--variant", "base"]) == 1
-    assert "FAIL outputs.match base" in capsys.readouterr().out
+    assert "FAIL outputs.match model base" in capsys.readouterr().out
 
 
 def test_a_name_that_the_bundle_does_not_have_suggests_one(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -110,10 +110,10 @@ def test_folding_keeps_what_a_sub_graph_reads() -> None:
 W = RNG.normal(size=(50, 8)).astype(np.float32)
 
 
-def tied(*, shared: bool = True, **transpose: list[int]) -> onnx.ModelProto:
+def tied(*, shared: bool = True, perm: tuple[int, ...] = (1, 0)) -> onnx.ModelProto:
     return model(
         [
-            helper.make_node("Transpose", ["W"], ["Wt"], **transpose),
+            helper.make_node("Transpose", ["W"], ["Wt"], perm=perm),
             helper.make_node("MatMul", ["x", "Wt"], ["y"]),
             helper.make_node("Gather", ["W" if shared else "V", "ids"], ["z"]),
         ],
@@ -123,7 +123,7 @@ def tied(*, shared: bool = True, **transpose: list[int]) -> onnx.ModelProto:
 
 
 def test_a_shared_weight_is_multiplied_in_place_with_the_same_numbers() -> None:
-    proto = tied(perm=[1, 0])
+    proto = tied()
     expected = run(proto)
     assert multiply_by_tied_weights_in_place(proto) == 1
     assert ops(proto) == ["FusedMatMul", "Gather"]
@@ -147,7 +147,7 @@ def test_a_transposed_weight_that_is_also_an_output_is_left() -> None:
 
 
 def test_a_transpose_that_swaps_nothing_is_left() -> None:
-    assert multiply_by_tied_weights_in_place(tied(perm=[0, 1])) == 0
+    assert multiply_by_tied_weights_in_place(tied(perm=(0, 1))) == 0
 
 
 def test_equal_weights_are_kept_once_and_different_ones_are_not() -> None:

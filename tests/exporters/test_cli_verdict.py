@@ -1,0 +1,102 @@
+"""The verdict table: columns, worst verdicts, failures worst first, reasons."""
+
+from __future__ import annotations
+
+import pytest
+
+from onnxport.exporters.cli.console import Console
+from onnxport.exporters.cli.verdict import show_report
+from onnxport.verify.report import CheckResult, Report
+from onnxport.verify.tolerance import FLOAT32, Statistics, Tolerance
+
+
+def check(
+    id: str, verdict: str, variant: str | None = "base", component: str | None = "model", **more: object
+) -> CheckResult:
+    fields = {"detail": "as it should be", "component": component, "variant": variant, **more}
+    return CheckResult.model_validate({"id": id, "verdict": verdict, **fields})
+
+
+def shown(capsys: pytest.CaptureFixture[str], *checks: CheckResult, tolerance: Tolerance | Statistics = FLOAT32) -> str:
+    show_report(Console(), Report.of(checks, tolerance))
+    return capsys.readouterr().out
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    return {line.split()[0]: line.split()[1:] for line in text.splitlines()}
+
+
+def test_variants_are_columns_in_the_order_they_are_made(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(
+        capsys,
+        check("outputs.match", "pass", "int8", compared=1),
+        check("outputs.match", "pass", "optimized", compared=1, worst_ratio=0.5),
+        check("outputs.match", "pass", "base", compared=1, worst_ratio=0.25),
+        check("files.sha256", "pass", None, None),
+    )
+    assert rows(text)["check"] == ["bundle", "base", "optimized", "int8"]
+    assert rows(text)["worst"] == ["ratio", "0.25", "0.5"]
+    assert rows(text)["pass:"][:2] == ["4", "passed,"]
+
+
+def test_a_family_is_as_bad_as_its_worst_check(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(
+        capsys,
+        check("outputs.match", "pass", compared=1, worst_ratio=0.1),
+        check("outputs.finite", "fail", detail="2 NaN"),
+        check("graph.axes", "skip", detail="no axes"),
+        check("graph.names", "pass"),
+        check("fusion.expected", "skip", detail="none is required"),
+    )
+    assert rows(text)["outputs"] == ["fail"]
+    assert rows(text)["graph"] == ["pass"]
+    assert rows(text)["fusion"] == ["skip"]
+    assert rows(text)["verdict"] == ["fail"]
+    assert "FAIL outputs.finite model base: 2 NaN" in text
+    assert "skip graph.axes: no axes" in text
+
+
+def test_the_worst_failures_come_first_and_the_rest_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    failed = [
+        check("outputs.match", "fail", case=f"c{n}", output="logits", detail="off", worst_ratio=float(n), compared=1)
+        for n in range(1, 9)
+    ]
+    lines = [line for line in shown(capsys, *failed).splitlines() if line.startswith("FAIL")]
+    assert lines[0] == "FAIL outputs.match model base (c8, logits): off"
+    assert lines[-1] == "FAIL outputs.match model base: 3 more like this; --json lists them all"
+    assert len(lines) == 6
+
+
+def test_an_infinite_ratio_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, check("outputs.match", "fail", compared=1, worst_ratio=float("inf")))
+    assert rows(text)["worst"] == ["ratio", "inf"]
+
+
+def test_every_component_has_a_table_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    checks = [
+        check("outputs.match", verdict, variant, component, compared=1)
+        for component, verdict in (("encoder_model", "pass"), ("decoder_model", "fail"))
+        for variant in ("base", "optimized", "ort", "fp16", "int8")
+    ]
+    text = shown(capsys, *checks, check("files.sha256", "pass", None, None))
+    assert rows(text)["encoder_model"] == ["base", "optimized", "ort", "fp16", "int8"]
+    assert rows(text)["check"] == ["bundle"]
+    assert "FAIL outputs.match decoder_model base" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_nothing_compared_is_a_failure_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no check compared any values" in shown(capsys, check("graph.names", "pass"))
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "told"),
+    [
+        (Tolerance(rtol=0.01, atol=0.005), "allowed: |difference| <= 0.005 + 0.01 * |reference|"),
+        (Statistics(min_cosine=0.9, min_argmax_agreement=0.8), "required: cosine >= 0.9, argmax agreement >= 0.8"),
+    ],
+)
+def test_the_criterion_is_always_shown(
+    tolerance: Tolerance | Statistics, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert told in shown(capsys, check("outputs.match", "pass", compared=1), tolerance=tolerance)
