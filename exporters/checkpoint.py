@@ -60,11 +60,13 @@ def load_checkpoint(
     )
     exportable = Exportable(
         module=module,
-        inputs={name: tuple(text.static.get(axis, axis) for axis in text.axes) for name in text.names},
+        inputs=dict.fromkeys(text.names, text.axes),
         axes={
-            axis: AxisRange(min=1, max=text.max_length if axis == text.axes[-1] else None)
+            axis: AxisRange(
+                min=text.static.get(axis, 1),
+                max=text.static.get(axis, text.max_length if axis == text.axes[-1] else None),
+            )
             for axis in text.axes
-            if axis not in text.static
         },
         example={
             axis: text.static.get(axis, _EXAMPLE[role]) for role, axis in zip(task.token_axes, text.axes, strict=True)

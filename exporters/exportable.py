@@ -28,7 +28,7 @@ class Exportable:
     Attributes:
         module: unpatched, in eval mode; called with keyword arguments.
         inputs: input name to one entry per dimension, an axis name or a fixed size; in the order of the graph.
-        axes: range of every dynamic axis.
+        axes: range of every named axis; a static one is fixed (min equals max) and keeps its name.
         example: sizes of the axes at which the module is traced, all different and at least 2.
         sample: makes inputs at any sizes.
         cases: makes the verification cases of a suite.

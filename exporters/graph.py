@@ -38,8 +38,8 @@ class Variant:
 
     `path` is the graph file; `external_data` its weights file, if any, in the same folder. `fusions` counts fused
     nodes by "domain:op". `session_options` is what a consumer should load the file with. `facts_path` is the ONNX file
-    to read opsets and op counts from, where `path` itself is not ONNX (.ort). `notes` are for a person: a stage that did
-    nothing says so.
+    to read opsets and op counts from, where `path` itself is not ONNX (.ort). `notes` are for a person: a stage that
+    did nothing says so.
     """
 
     name: str

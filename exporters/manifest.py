@@ -39,7 +39,7 @@ class Toolchain(Model):
 
 
 class VariantEntry(Model):
-    """One serialised form of a component. `ops` and `fusions` count nodes by "domain:op" ("ai.onnx" is the ONNX domain)."""
+    """One serialised form of a component. `ops`, `fusions`: "domain:op" to a count; "ai.onnx" is the ONNX domain."""
 
     file: BundlePath
     external_data: BundlePath | None = None

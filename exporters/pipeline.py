@@ -208,7 +208,7 @@ def _manifest(traced: _Traced, recipe: Recipe, engine: Engine, entries: Mapping[
 
 
 def _proven_sizes(traced: _Traced) -> dict[str, tuple[int, ...]]:
-    """The sizes of each dynamic axis among the cases.
+    """The sizes of each axis among the cases.
 
     Raises:
         SignatureError: an axis was never run at a size other than the traced one, so nothing shows that it is dynamic.
@@ -222,7 +222,7 @@ def _proven_sizes(traced: _Traced) -> dict[str, tuple[int, ...]]:
                 if isinstance(dim, str):
                     sizes[dim].add(size)
     for axis, seen in sizes.items():
-        if not seen - {traced.example[axis]}:
+        if contract.axes[axis].fixed is None and not seen - {traced.example[axis]}:
             raise SignatureError(
                 f"axis {axis!r} could not be shown to be dynamic: PyTorch itself fails at every size but "
                 f"{traced.example[axis]}; fix it with --static {axis}={traced.example[axis]}"

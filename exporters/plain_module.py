@@ -90,11 +90,8 @@ def load_plain_module(source: str, recipe: Recipe) -> Exportable:
     dynamic = [axis for axis in sizes if axis not in static]
     return Exportable(
         module=module,
-        inputs={
-            name: tuple(static.get(dim, dim) if isinstance(dim, str) else dim for dim in dims)
-            for name, dims in shapes.items()
-        },
-        axes={axis: AxisRange() for axis in dynamic},
+        inputs=shapes,
+        axes={axis: AxisRange(min=static.get(axis, 1), max=static.get(axis)) for axis in sizes},
         example=sizes,
         sample=sample,
         cases=lambda suite: _cases(sample, sizes, dynamic, suite),
@@ -209,27 +206,19 @@ def _named(shapes: Axes) -> list[str]:
     return list(dict.fromkeys(dim for dims in shapes.values() for dim in dims if isinstance(dim, str)))
 
 
-def _cases(
-    sample: Sampler,
-    example: Mapping[str, int],
-    dynamic: list[str],
-    suite: str,
-) -> list[Case]:
-    """Cases at sizes that were not traced."""
+def _cases(sample: Sampler, example: Mapping[str, int], dynamic: list[str], suite: str) -> list[Case]:
+    """Cases at sizes that were not traced; other values at the only size there is, where nothing is dynamic."""
     rng = np.random.default_rng(0)
-    grown = {axis: size * 2 + 1 for axis, size in example.items() if axis in dynamic}
-    wanted = [{**example, **grown}]
-    wanted += [{**example, axis: size + 3} for axis, size in example.items() if axis in dynamic]
+    if not dynamic:
+        return [Case(f"values.{i}", sample(example, rng)) for i in range({"quick": 1, "standard": 3}.get(suite, 6))]
+    wanted = [{**example, **{axis: example[axis] * 2 + 1 for axis in dynamic}}]
+    wanted += [{**example, axis: example[axis] + 3} for axis in dynamic]
     if suite != "quick":
         wanted += [{**example, axis: 1} for axis in dynamic] + [{**example, **dict.fromkeys(dynamic, 1)}]
     if suite == "full":
-        wanted += [{**example, axis: size * 4} for axis, size in example.items() if axis in dynamic]
-    cases: dict[str, Case] = {}
-    for sizes in wanted:
-        name = "sizes." + ("x".join(str(sizes[axis]) for axis in sizes) or "fixed")
-        case = Case(name, sample(sizes, rng))
-        cases.setdefault(name, case)
-    return list(cases.values())
+        wanted += [{**example, axis: example[axis] * 4} for axis in dynamic]
+    by_name = {"sizes." + "x".join(map(str, sizes.values())): sizes for sizes in wanted}
+    return [Case(name, sample(sizes, rng)) for name, sizes in by_name.items()]
 
 
 def _hash_state(module: nn.Module) -> str:

@@ -16,6 +16,7 @@ def check_written(path: Path, contract: GraphContract) -> None:
         ReadBackError: they differ; the message lists every difference.
         ModelFileError: the file is not an ONNX model.
     """
+    contract = contract.written()
     facts = read_facts(path)
     differences = [
         f"opset of {domain or 'ai.onnx'} is {facts.opsets.get(domain)}, asked {version}"

@@ -23,10 +23,19 @@ def probe_contract(exportable: Exportable, opset: int) -> GraphContract:
     Raises:
         SignatureError: the module cannot run on its own inputs, or an output changes its rank or dtype with the size.
     """
-    dynamic = list(exportable.axes)
     sizes = dict(exportable.example)
-    tried = [sizes, *({**sizes, axis: sizes[axis] + _step(sizes, axis)} for axis in dynamic)]
-    runs = [(at, _run(exportable, at)) for at in tried]
+    runs = [(sizes, _run(exportable, sizes))]
+    varied = []
+    for axis, allowed in exportable.axes.items():
+        at = {**sizes, axis: sizes[axis] + _step(sizes, axis)}
+        try:
+            runs.append((at, _run(exportable, at)))
+        except SignatureError:
+            # A fixed axis is varied too, to learn which output dimensions follow it; the model need not allow that.
+            if allowed.fixed is None:
+                raise
+        else:
+            varied.append(axis)
     first = runs[0][1]
     outputs = []
     for name, tensor in first.items():
@@ -35,7 +44,7 @@ def probe_contract(exportable: Exportable, opset: int) -> GraphContract:
             raise SignatureError(
                 f"output {name!r} is not there, or has another rank, at other sizes: ONNX needs one signature"
             )
-        dims = tuple(_dim(name, i, shapes, dynamic) for i in range(tensor.ndim))
+        dims = tuple(_dim(name, i, shapes, varied) for i in range(tensor.ndim))
         outputs.append(TensorSpec(name=name, dtype=numpy_name(tensor.dtype), shape=dims))
     sample = exportable.sample(sizes, np.random.default_rng(0))
     inputs = tuple(
@@ -73,12 +82,12 @@ def _run(exportable: Exportable, sizes: Mapping[str, int]) -> dict[str, torch.Te
 
 
 def _dim(
-    output: str, position: int, shapes: Sequence[tuple[Mapping[str, int], tuple[int, ...]]], dynamic: list[str]
+    output: str, position: int, shapes: Sequence[tuple[Mapping[str, int], tuple[int, ...]]], axes: list[str]
 ) -> Dim:
     seen = [shape[position] for _, shape in shapes]
     if len(set(seen)) == 1:
         return seen[0]
-    for axis in dynamic:
+    for axis in axes:
         if all(at[axis] == size for (at, _), size in zip(shapes, seen, strict=True)):
             return axis
     return f"{output}_{position}"

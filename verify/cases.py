@@ -57,7 +57,7 @@ def require_cases(cases: Sequence[Case], contract: GraphContract | None) -> None
 
 
 def _require_fit(case: Case, contract: GraphContract) -> None:
-    expected = {spec.name: spec for spec in contract.inputs}
+    expected = {spec.name: spec for spec in contract.written().inputs}
     if set(case.inputs) != set(expected):
         raise VerificationError(
             f"Case {case.name} has the inputs {sorted(case.inputs)}; the contract asks for {sorted(expected)}. "

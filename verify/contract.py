@@ -41,6 +41,11 @@ class AxisRange(Model):
     max: int | None = None
     proven: tuple[int, ...] = ()
 
+    @property
+    def fixed(self) -> int | None:
+        """The only size the axis may take, where there is only one: the graph then has that number in its place."""
+        return self.max if self.max == self.min else None
+
 
 class GraphContract(Model):
     """What a file is expected to say of itself. `opsets`: domain ("" is the ONNX domain) to version."""
@@ -49,6 +54,24 @@ class GraphContract(Model):
     outputs: tuple[TensorSpec, ...]
     axes: dict[str, AxisRange] = Field(default_factory=dict)
     opsets: dict[str, int] = Field(default_factory=dict)
+
+    def written(self) -> GraphContract:
+        """Returns the contract as a file states it: a fixed axis is its size, and only dynamic axes have names.
+
+        The contract itself keeps the names, which tell that position 3 of an output is token 3 of the mask.
+        """
+        fixed = {name: axis.fixed for name, axis in self.axes.items() if axis.fixed is not None}
+
+        def resolve(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+            shapes = [tuple(fixed.get(dim, dim) if isinstance(dim, str) else dim for dim in s.shape) for s in specs]
+            return tuple(s.model_copy(update={"shape": shape}) for s, shape in zip(specs, shapes, strict=True))
+
+        return GraphContract(
+            inputs=resolve(self.inputs),
+            outputs=resolve(self.outputs),
+            axes={name: axis for name, axis in self.axes.items() if name not in fixed},
+            opsets=self.opsets,
+        )
 
 
 def _inside(path: str) -> str:

@@ -80,6 +80,8 @@ def _axes(axes: Mapping[str, AxisRange]) -> Iterator[str]:
     rows = {}
     for name, axis in axes.items():
         sizes = f"{axis.min} to {axis.max}" if axis.max is not None else f"{axis.min} and up"
+        if axis.fixed is not None:
+            sizes = f"fixed at {axis.fixed}"
         proven = ", ".join(str(size) for size in axis.proven)
         rows[name] = f"{sizes}, proven at {proven}" if proven else f"{sizes}, not proven"
     if rows:

@@ -45,6 +45,7 @@ class _ByKeyword(nn.Module):
 
 def export_graph(exportable: Exportable, contract: GraphContract, path: Path) -> None:
     """See `ExportFunction`."""
+    contract = contract.written()
     names = tuple(spec.name for spec in contract.inputs)
     wrapper = _ByKeyword(exportable, names)
     inputs = to_tensors(exportable.sample(exportable.example, np.random.default_rng(0)))
@@ -87,9 +88,9 @@ def _trace(
         found = find_data_dependence(exportable, inputs, suspects)
         if found:
             raise EngineError(
-                f"a trace of {exportable.source.architecture} would be wrong for other inputs: {found[0]}. A trace keeps "
-                "the branch or number that the example took; write it with tensor operations (torch.where, masks), or "
-                "move it out of forward"
+                f"a trace of {exportable.source.architecture} would be wrong for other inputs: {found[0]}. A trace "
+                "keeps the branch or number that the example took; write it with tensor operations (torch.where, "
+                "masks), or move it out of forward"
             )
     model = onnx.load(bare)
     bare.unlink()

@@ -21,7 +21,7 @@ from onnxport.exporters.recipe import Recipe
 from onnxport.exporters.reference import record
 from onnxport.exporters.signature import probe_contract
 from onnxport.exporters.source import find_folder
-from onnxport.verify import OrtRunner, Tolerance, verify
+from onnxport.verify import OrtRunner, Recorded, Tolerance, verify
 from onnxport.verify.contract import GraphContract
 
 TOLERANCE = Tolerance(rtol=1e-3, atol=1e-4)
@@ -126,3 +126,25 @@ def test_hidden_states_can_be_kept(make_checkpoint: Callable[..., Path], tmp_pat
     assert names == [
         "last_hidden_state", "pooler_output", "hidden_states.0", "hidden_states.1", "hidden_states.2"
     ]  # fmt: skip
+
+
+def test_padding_is_known_by_name_when_the_length_is_static(
+    make_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    # Length 32 equals the hidden size: only the name tells the two apart.
+    exportable, contract = export(make_checkpoint("bert"), tmp_path / "model.onnx", Recipe(static={"sequence": 32}))
+    assert contract.outputs[0].shape == ("batch", "sequence", 32)
+    assert contract.written().outputs[0].shape == ("batch", 32, 32)
+    recording = record(exportable, exportable.cases("standard"), lambda done, total: None)
+    damaged = {
+        name: {key: array.copy() for key, array in outputs.items()}
+        for name, outputs in recording.runner.outputs.items()
+    }
+    case = next(case for case in recording.cases if case.name == "padding.left")
+    damaged["padding.left"]["last_hidden_state"][case.inputs["attention_mask"] == 0] += 1
+    report = verify(
+        Recorded("damaged", damaged), OrtRunner(tmp_path / "model.onnx"), recording.cases, TOLERANCE, contract=contract
+    )
+    assert report.verdict == "pass"
+    padded = [check.padded_max_abs_diff for check in report.checks if check.case == "padding.left"]
+    assert max(value for value in padded if value) > 0.9

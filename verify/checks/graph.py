@@ -74,7 +74,7 @@ def check_names(inspection: Inspection) -> list[CheckResult]:
 
 def check_axes(inspection: Inspection) -> list[CheckResult]:
     """Every dimension is the axis, or has the fixed size, that the contract promises."""
-    contract = inspection.subject.contract
+    contract = inspection.subject.contract.written()
     inputs, outputs = inspection.interface
     found = {spec.name: spec.shape for spec in (*inputs, *outputs)}
     problems = []
