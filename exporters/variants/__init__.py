@@ -103,6 +103,13 @@ class VariantBuilder:
         return fuse(self.source, self.graph.hints, self.intermediate("fused.onnx"))
 
     @cached_property
+    def fused_but_embeddings(self) -> FusedGraph:
+        """The same with the embedding layer left as single operators, which quantise better than the fused one."""
+        from onnxport.exporters.variants.fusion import fuse
+
+        return fuse(self.source, self.graph.hints, self.intermediate("fused_layers.onnx"), embeddings=False)
+
+    @cached_property
     def optimized(self) -> OptimizedGraph:
         """The fused graph after ONNX Runtime's passes."""
         from onnxport.exporters.variants.optimized import optimize

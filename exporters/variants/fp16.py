@@ -15,4 +15,4 @@ def build(builder: VariantBuilder, kind: VariantKind, path: Path) -> Variant:
     Raises:
         VariantError: the graph is not float32, the converter broke, or ONNX Runtime cannot load the result.
     """
-    return convert(builder, kind, path, "onnxport.exporters.variants.fp16_worker:to_float16")
+    return convert(builder, kind, path, builder.fused, "onnxport.exporters.variants.fp16_worker:to_float16")

@@ -41,11 +41,12 @@ class FusedGraph:
     notes: tuple[str, ...] = ()
 
 
-def fuse(source: Path, hints: FusionHints, target: Path) -> FusedGraph:
+def fuse(source: Path, hints: FusionHints, target: Path, *, embeddings: bool = True) -> FusedGraph:
     """Fuses the graph at `source` into `target`, which lies in the same folder.
 
     A model type that is not in PATTERNS gets a try where the graph looks like a transformer: layer norms and
-    activations, not attention (tried on CLIP's causal text model, its fusion is wrong).
+    activations, not attention (tried on CLIP's causal text model, its fusion is wrong). `embeddings` False leaves the
+    embedding layer as it is.
 
     Raises:
         VariantError: a fusion for a known model type broke, or the child process died.
@@ -64,6 +65,7 @@ def fuse(source: Path, hints: FusionHints, target: Path) -> FusedGraph:
         num_heads=heads,
         hidden_size=hidden,
         required=known is not None,
+        embeddings=embeddings,
     )
     fusions: dict[str, int] = result["fusions"]
     notes = []

@@ -24,7 +24,7 @@ from onnxport.exporters.variants.tied_weights import multiply_by_tied_weights_in
 
 
 def fuse(
-    graph: str, fused: str, model_type: str | None, num_heads: int, hidden_size: int, required: bool
+    graph: str, fused: str, model_type: str | None, num_heads: int, hidden_size: int, required: bool, embeddings: bool
 ) -> dict[str, Any]:
     """Fuses `graph` and writes `fused` beside it (both are file names in the working folder).
 
@@ -45,7 +45,7 @@ def fuse(
             fold_constants(model)
             positional = compares_positions(model)
             attention = required and not positional
-            model = _fuse_layers(model, model_type, num_heads, hidden_size, attention=attention)
+            model = _fuse_layers(model, model_type, num_heads, hidden_size, attention=attention, embeddings=embeddings)
         except Exception as e:
             where = traceback.extract_tb(e.__traceback__)[-1]
             broke = f"{type(e).__name__}: {e} ({Path(where.filename).name}, {where.name})"
@@ -72,10 +72,11 @@ def fuse(
 
 
 def _fuse_layers(
-    model: onnx.ModelProto, model_type: str, num_heads: int, hidden_size: int, *, attention: bool
+    model: onnx.ModelProto, model_type: str, num_heads: int, hidden_size: int, *, attention: bool, embeddings: bool
 ) -> onnx.ModelProto:
     options = FusionOptions(model_type)
     options.enable_attention = attention
+    options.enable_embed_layer_norm = options.enable_embed_layer_norm and embeddings
     if options.attention_mask_format == AttentionMaskFormat.MaskIndexEnd:
         # Lengths instead of masks: wrong for left-padded batches.
         options.use_raw_attention_mask(True)

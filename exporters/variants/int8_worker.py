@@ -12,7 +12,7 @@ from onnxport.exporters.onnx_writer import split_large, write_model
 from onnxport.exporters.variants.tied_weights import multiply_by_copies
 
 
-def quantize(graph: str, target: str, seven_bits: bool) -> dict[str, Any]:
+def quantize(graph: str, target: str) -> dict[str, Any]:
     """Writes `graph` with int8 weights to `target`, both in the working folder."""
     model = onnx.load(graph)
     if multiply_by_copies(model):
@@ -24,7 +24,6 @@ def quantize(graph: str, target: str, seven_bits: bool) -> dict[str, Any]:
         Path(graph),
         Path(target),
         per_channel=True,
-        reduce_range=seven_bits,
         weight_type=QuantType.QInt8,
         use_external_data_format=True,
         # Shape inference stops at com.microsoft operators; what it leaves untyped is float32.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import onnx
 
@@ -12,11 +11,16 @@ from onnxport.exporters.graph import Variant
 from onnxport.exporters.onnx_writer import read_skeleton, split_large, write_model
 from onnxport.exporters.variants import VariantBuilder, VariantKind
 from onnxport.exporters.variants.child import run_in_child
+from onnxport.exporters.variants.fusion import FusedGraph
 from onnxport.exporters.variants.operators import fused_since, import_used_domains, operator_counts, weights_precision
 
 
-def convert(builder: VariantBuilder, kind: VariantKind, path: Path, worker: str, **arguments: Any) -> Variant:
-    """Runs `worker` ("module:function" of `graph` and `target`, work files) and writes its result to `path`."""
+def convert(builder: VariantBuilder, kind: VariantKind, path: Path, fused: FusedGraph, worker: str) -> Variant:
+    """Runs `worker` ("module:function" of `graph` and `target`, work files) on `fused`; writes its result to `path`.
+
+    Raises:
+        VariantError: the graph is not float32, the worker broke, or ONNX Runtime cannot load the result.
+    """
     base = onnx.load(builder.source, load_external_data=False)
     precision = weights_precision(base)
     if precision != "float32":
@@ -24,9 +28,8 @@ def convert(builder: VariantBuilder, kind: VariantKind, path: Path, worker: str,
             f"{kind.name} is made from a float32 graph; {builder.graph.component} is {precision}. "
             "Export with --dtype float32."
         )
-    fused = builder.fused
     target = builder.intermediate(f"{kind.name}.onnx")
-    run_in_child(worker, builder.work_dir, graph=fused.path.name, target=target.name, **arguments)
+    run_in_child(worker, builder.work_dir, graph=fused.path.name, target=target.name)
     skeleton, weights = read_skeleton(target)
     import_used_domains(skeleton)
     del skeleton.graph.value_info[:]  # partly of the types before the conversion; nothing needs them

@@ -162,7 +162,8 @@ def test_every_variant_of_bert_is_right_for_left_padded_batches(
     variant = built[name]
     assert max(differences(bert, variant)) < ALLOWED[name]
     assert variant.name == name
-    assert [note.split(":")[0] for note in variant.notes] == (["not reproducible"] if name == "ort" else [])
+    expected = {"ort": ["not reproducible"], "int8": ["weights have 8 bits"]}
+    assert [note.split(":")[0] for note in variant.notes] == expected.get(name, [])
     assert variant.portable
     counts = operator_counts(as_onnx(variant))
     assert {key: counts[key] for key in variant.fusions} == variant.fusions
@@ -183,7 +184,7 @@ def test_bert_fuses_completely(built: dict[str, Variant]) -> None:
     assert built["base"].fusions == {}
     assert built["optimized"].fusions == built["ort"].fusions == built["fp16"].fusions == BERT_FUSIONS
     assert built["int8"].fusions["com.microsoft:QAttention"] == 2
-    assert built["int8"].fusions["com.microsoft:QEmbedLayerNormalization"] == 1
+    assert "com.microsoft:QEmbedLayerNormalization" not in built["int8"].fusions
 
 
 def test_file_names_precisions_sizes_and_session_options(built: dict[str, Variant]) -> None:
