@@ -23,6 +23,7 @@ from onnxport.exporters.graph import Variant
 from onnxport.exporters.manifest import MANIFEST_NAME, Component, Manifest, VariantEntry
 from onnxport.exporters.onnx_facts import read_facts
 from onnxport.verify.contract import FileRecord
+from onnxport.verify.digest import file_sha256
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from onnxport.verify.report import Report
 
 SCHEMA_VERSION = 1
-_CHUNK_BYTES = 2**20
 
 
 @dataclass(frozen=True)
@@ -301,13 +301,8 @@ def _regular_files(root: Path) -> Iterator[str]:
 
 
 def _record(root: Path, path: str) -> FileRecord:
-    digest = hashlib.sha256()
-    size_bytes = 0
-    with (root / path).open("rb", buffering=0) as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-            size_bytes += len(chunk)
-    return FileRecord(path=path, size_bytes=size_bytes, sha256=digest.hexdigest())
+    file = root / path
+    return FileRecord(path=path, size_bytes=file.stat().st_size, sha256=file_sha256(file))
 
 
 def _require_whole(manifest: Manifest, root: Path) -> None:

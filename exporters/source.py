@@ -10,6 +10,7 @@ from pathlib import Path
 
 from onnxport.exporters.errors import SourceError
 from onnxport.exporters.hub_options import HubOptions
+from onnxport.verify.digest import file_sha256
 
 _FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.\-]*(/[A-Za-z0-9][\w.\-]*)?")
@@ -122,10 +123,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 def hash_weights(folder: Path) -> str:
     """sha256 over the weight files: of the file itself if it is one, else of the list of names and hashes."""
-    hashes = []
-    for path in weight_files(folder):
-        with path.open("rb") as file:
-            hashes.append((path.name, hashlib.file_digest(file, "sha256").hexdigest()))
+    hashes = [(path.name, file_sha256(path)) for path in weight_files(folder)]
     if len(hashes) == 1:
         return hashes[0][1]
     return hashlib.sha256("".join(f"{digest}  {name}\n" for name, digest in hashes).encode()).hexdigest()

@@ -114,6 +114,18 @@ def test_fetches_settings_and_safetensors_only(hub: tuple[Hub, HubOptions]) -> N
     assert hash_weights(folder.path) == hashlib.sha256((server.folder / "model.safetensors").read_bytes()).hexdigest()
 
 
+def test_the_hash_of_a_sharded_checkpoint_covers_every_shard_and_its_name(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors.index.json").write_text("{}")
+    shards = {"model-1-of-2.safetensors": b"one", "model-2-of-2.safetensors": b"two"}
+    for name, content in shards.items():
+        (tmp_path / name).write_bytes(content)
+    lines = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in shards.items())
+    whole = hash_weights(tmp_path)
+    assert whole == hashlib.sha256(lines.encode()).hexdigest()
+    (tmp_path / "model-2-of-2.safetensors").write_bytes(b"too")
+    assert hash_weights(tmp_path) != whole
+
+
 def test_offline_uses_the_cache_and_nothing_else(hub: tuple[Hub, HubOptions]) -> None:
     server, options = hub
     offline = HubOptions(cache_dir=options.cache_dir, offline=True)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path
 
 from onnxport.verify.contract import FileRecord
+from onnxport.verify.digest import file_sha256
 from onnxport.verify.report import CheckResult
 
 _MANIFEST = "bundle.json"
-_CHUNK_BYTES = 2**20
 
 
 def check_sha256(root: Path, records: Sequence[FileRecord]) -> list[CheckResult]:
@@ -52,18 +51,10 @@ def _problem(root: Path, record: FileRecord) -> str | None:
             return "is not a regular file"
         if status.st_size != record.size_bytes:
             return f"has {status.st_size} bytes, recorded are {record.size_bytes}"
-        found = _sha256(path)
+        found = file_sha256(path)
     except OSError as e:
         return "is missing" if isinstance(e, FileNotFoundError) else f"cannot be read: {e.strerror or e}"
     return None if found == record.sha256 else f"has sha256 {found}, recorded is {record.sha256}"
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _present(root: Path) -> set[str]:
