@@ -55,7 +55,3 @@ class VerificationFailed(OnnxportError):
         super().__init__(message)
         self.report = report
         self.path = path
-
-
-class ModelFileError(OnnxportError):
-    """A file that is missing or is not a readable ONNX model."""

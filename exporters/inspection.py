@@ -17,8 +17,9 @@ from onnxport.exporters.manifest import (
     VariantEntry,
     Verification,
 )
-from onnxport.exporters.onnx_facts import UNKNOWN_DIM, UNKNOWN_RANK, GraphFacts, Weights, read_facts
+from onnxport.exporters.onnx_facts import FileFacts, Weights, read_facts
 from onnxport.verify.contract import AxisRange, BundlePath, Model, TensorSpec
+from onnxport.verify.graph_facts import is_named
 
 
 class InspectedVariant(Model):
@@ -141,9 +142,8 @@ def _variant(root: Path, entry: VariantEntry) -> InspectedVariant:
     )
 
 
-def _of_file(facts: GraphFacts, path: str) -> Inspection:
-    unnamed = {UNKNOWN_DIM, *UNKNOWN_RANK}
-    names = [dim for spec in facts.inputs for dim in spec.shape if isinstance(dim, str) and dim not in unnamed]
+def _of_file(facts: FileFacts, path: str) -> Inspection:
+    names = [dim for spec in facts.inputs for dim in spec.shape if is_named(dim)]
     variant = InspectedVariant(
         file=facts.path.name,
         external_data=facts.external_data,

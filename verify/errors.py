@@ -13,6 +13,10 @@ class VerificationError(OnnxportError):
     """The question could not be put: no cases, a case that does not fit the graph, golden tensors that are missing."""
 
 
+class ModelFileError(OnnxportError):
+    """A file that is missing or is not a readable ONNX model."""
+
+
 class SessionError(OnnxportError):
     """ONNX Runtime could not load or run a graph, or does not have the provider that was asked for."""
 

@@ -1,18 +1,23 @@
-"""What an ONNX file says of itself, read once. Holds no proto: a single-file model is as large as its weights."""
+"""What an ONNX file says of itself, any exporter's, read without its external data."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeGuard
 
 import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from onnxport.verify.contract import Dim, TensorSpec
-from onnxport.verify.errors import VerificationError
+from onnxport.verify.errors import ModelFileError
 from onnxport.verify.runners import one_line
+
+_ADVICE = "Give the path of a complete .onnx file."
 
 
 @dataclass(frozen=True)
@@ -31,13 +36,15 @@ class ExternalTensor:
 
 @dataclass(frozen=True)
 class GraphFacts:
-    """What a file says of itself.
+    """What a file says of itself. Holds no proto: a single-file model is as large as its weights.
 
     Attributes:
-        inputs, outputs: in the file's order; initializers that are listed as inputs are none. A dimension without a
-            name is called `?<tensor>.<index>`; a shape that is not given at all is `(?<tensor>,)`.
-        opsets: domain ("" is the ONNX domain) to version.
-        ops: "domain:op" ("ai.onnx" is the ONNX domain) to the number of nodes, sub-graphs and functions included.
+        inputs, outputs: in the file's order; initializers that are listed as inputs (IR version 3) are none. A
+            dimension without a name is called `?<tensor>.<index>`, so that no two of them are taken for one axis; a
+            shape that is not given at all is `(?<tensor>,)`.
+        opsets: domain ("" is the ONNX domain) to version, sorted.
+        ops: "domain:op" ("ai.onnx" is the ONNX domain) to the number of nodes, sorted; subgraphs and the bodies of
+            local functions count, each body once.
         external: every tensor stored outside the file.
     """
 
@@ -53,66 +60,136 @@ def read_facts(path: Path) -> GraphFacts:
     """Reads a file without its external data.
 
     Raises:
-        VerificationError: the file is missing or no ONNX model.
+        ModelFileError: the file is missing, or is not an ONNX model (another format, truncated, empty).
     """
+    return facts_of(load_model(path), path)
+
+
+def load_model(path: Path) -> onnx.ModelProto:
+    """Parses a file without its external data; raises like `read_facts`."""
     try:
-        model = onnx.load(path, load_external_data=False)
+        data = path.read_bytes()
     except OSError as e:
-        raise VerificationError(f"{path.name} cannot be read: {e.strerror or e}. Give the path of a .onnx file.") from e
-    except Exception as e:  # protobuf's DecodeError differs between its implementations
-        raise VerificationError(f"{path.name} is no ONNX file: {one_line(e)}. Export it again.") from e
+        raise ModelFileError(f"{path} cannot be read: {e.strerror or e}. {_ADVICE}") from e
+    if not data:
+        raise ModelFileError(f"{path} is empty. {_ADVICE}")
+    if data[4:8] == b"ORTM":
+        raise ModelFileError(f"{path} is in ONNX Runtime's own .ort format, which only ONNX Runtime reads. {_ADVICE}")
     try:
-        return _facts(model)
-    except (KeyError, ValueError) as e:
-        raise VerificationError(
-            f"{path.name} has a dtype, or an entry for external data, that cannot be understood ({e}). Export it again."
-        ) from e
+        model: onnx.ModelProto = onnx.ModelProto.FromString(data)
+    except DecodeError as e:
+        raise ModelFileError(f"{path} is not an ONNX model, or is truncated: {one_line(e)}. {_ADVICE}") from e
+    # Protobuf reads much that is no model without complaint: a model has these.
+    if model.ir_version < 1 or not model.opset_import or not (model.graph.node or model.graph.output):
+        raise ModelFileError(
+            f"{path} is not a whole ONNX model: it has IR version {model.ir_version}, {len(model.opset_import)} opset "
+            f"imports, {len(model.graph.node)} nodes and {len(model.graph.output)} outputs. {_ADVICE}"
+        )
+    return model
 
 
-def _facts(model: onnx.ModelProto) -> GraphFacts:
+def facts_of(model: onnx.ModelProto, path: Path) -> GraphFacts:
+    """Returns the facts of a model that was parsed from `path`.
+
+    Raises:
+        ModelFileError: an entry for external data is malformed.
+    """
     graph = model.graph
     stored = {tensor.name for tensor in graph.initializer} | {sparse.values.name for sparse in graph.sparse_initializer}
-    nodes = [*_nodes(graph.node), *(node for function in model.functions for node in _nodes(function.node))]
+    opsets = {_domain(entry.domain): entry.version for entry in model.opset_import}
+    ops = Counter(f"{_domain(node.domain) or 'ai.onnx'}:{node.op_type}" for node in _nodes(model))
+    try:
+        external = tuple(_external(t) for t in _tensors(model) if t.data_location == onnx.TensorProto.EXTERNAL)
+    except ValueError as e:
+        raise ModelFileError(
+            f"{path} has an entry for external data that cannot be understood ({e}). Export it again."
+        ) from e
     return GraphFacts(
         inputs=tuple(_spec(value) for value in graph.input if value.name not in stored),
         outputs=tuple(_spec(value) for value in graph.output),
-        opsets={_domain(opset.domain): opset.version for opset in model.opset_import},
+        opsets=dict(sorted(opsets.items())),
         ir_version=model.ir_version,
-        ops=Counter(f"{_domain(node.domain) or 'ai.onnx'}:{node.op_type}" for node in nodes),
-        external=tuple(_external(t) for t in _tensors(graph, nodes) if t.data_location == onnx.TensorProto.EXTERNAL),
+        ops=dict(sorted(ops.items())),
+        external=external,
     )
+
+
+def initializers(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Yields the initializers of the graph and of its subgraphs; of a sparse one, its values."""
+    for graph in (model.graph, *(graph for node in _nodes(model) for graph in _subgraphs(node))):
+        yield from graph.initializer
+        yield from (sparse.values for sparse in graph.sparse_initializer)
+
+
+def dtype_name(data_type: int) -> str:
+    """Returns numpy's name of a TensorProto data type; "string" for strings, "unknown" for what this onnx lacks."""
+    if data_type == onnx.TensorProto.STRING:
+        return "string"
+    try:
+        return onnx.helper.tensor_dtype_to_np_dtype(data_type).name
+    except KeyError:
+        return "unknown"
+
+
+def stored_bytes(tensor: onnx.TensorProto) -> int:
+    """Returns the bytes that the shape and dtype of a tensor need in a file; 0 for an unknown dtype.
+
+    In a file, elements below 8 bits are packed. The size of strings is that of what is there.
+    """
+    name = dtype_name(tensor.data_type)
+    if name == "string":
+        return sum(map(len, tensor.string_data))
+    if name == "unknown":
+        return 0
+    packed = re.match(r"u?int([24])$|float(4)_", name)
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    bits = int(packed[1] or packed[2]) if packed else 8 * dtype.itemsize
+    elements: int = math.prod(tensor.dims)
+    return (elements * bits + 7) // 8
+
+
+def is_named(dim: Dim) -> TypeGuard[str]:
+    """Whether a dimension of a spec is an axis that has a name in the file."""
+    return isinstance(dim, str) and not dim.startswith("?")
 
 
 def _domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
 
-def _nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+def _nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Yields the nodes of the graph and of local functions, and those of their subgraphs, at every depth."""
+    yield from _with_inner(model.graph.node)
+    for function in model.functions:
+        yield from _with_inner(function.node)
+
+
+def _with_inner(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     for node in nodes:
         yield node
+        for graph in _subgraphs(node):
+            yield from _with_inner(graph.node)
+
+
+def _subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    yield from initializers(model)
+    for node in _nodes(model):
         for attribute in node.attribute:
-            for graph in (attribute.g, *attribute.graphs) if attribute.type in _GRAPH_TYPES else ():
-                yield from _nodes(graph.node)
-
-
-_GRAPH_TYPES = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
-_TENSOR_TYPES = (onnx.AttributeProto.TENSOR, onnx.AttributeProto.TENSORS)
-
-
-def _tensors(graph: onnx.GraphProto, nodes: list[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
-    yield from graph.initializer
-    for node in nodes:
-        for attribute in node.attribute:
-            if attribute.type in _TENSOR_TYPES:
-                yield from (attribute.t, *attribute.tensors)
-            elif attribute.type in _GRAPH_TYPES:
-                for inner in (attribute.g, *attribute.graphs):
-                    yield from inner.initializer
+            yield from (attribute.t, *attribute.tensors)
 
 
 def _external(tensor: onnx.TensorProto) -> ExternalTensor:
+    if dtype_name(tensor.data_type) == "unknown":
+        raise ValueError(f"{tensor.name} has data type {tensor.data_type}, which onnx {onnx.__version__} lacks")
     entries = {entry.key: entry.value for entry in tensor.external_data}
-    needed = (math.prod(tensor.dims) * _bits(tensor.data_type) + 7) // 8
+    needed = stored_bytes(tensor)
     return ExternalTensor(
         name=tensor.name,
         location=entries.get("location", ""),
@@ -122,19 +199,18 @@ def _external(tensor: onnx.TensorProto) -> ExternalTensor:
     )
 
 
-def _bits(data_type: int) -> int:
-    name = onnx.TensorProto.DataType.Name(data_type)  # numpy has no type below 8 bits; in the file these are packed
-    if name.endswith("INT4") or name.startswith("FLOAT4"):
-        return 4
-    return 2 if name.endswith("INT2") else 8 * onnx.helper.tensor_dtype_to_np_dtype(data_type).itemsize
-
-
 def _spec(value: onnx.ValueInfoProto) -> TensorSpec:
-    tensor = value.type.tensor_type
+    unknown_rank: tuple[Dim, ...] = (f"?{value.name}",)
     if not value.type.HasField("tensor_type"):
-        return TensorSpec(name=value.name, dtype=value.type.WhichOneof("value") or "none", shape=())
-    shape: list[Dim] = [] if tensor.HasField("shape") else [f"?{value.name}"]
-    for i, dim in enumerate(tensor.shape.dim):
-        shape.append(dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"?{value.name}.{i}")
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name if tensor.elem_type else "none"
-    return TensorSpec(name=value.name, dtype=dtype, shape=tuple(shape))
+        kind = str(value.type.WhichOneof("value") or "unknown").removesuffix("_type")
+        return TensorSpec(name=value.name, dtype=kind, shape=unknown_rank)
+    tensor = value.type.tensor_type
+    shape = tuple(
+        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"?{value.name}.{i}"
+        for i, dim in enumerate(tensor.shape.dim)
+    )
+    return TensorSpec(
+        name=value.name,
+        dtype=dtype_name(tensor.elem_type),
+        shape=shape if tensor.HasField("shape") else unknown_rank,
+    )

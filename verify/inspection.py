@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from onnxport.verify.contract import TensorSpec
-from onnxport.verify.errors import OnnxportError, SessionError, VerificationError
+from onnxport.verify.errors import ModelFileError, OnnxportError, SessionError
 from onnxport.verify.graph_facts import GraphFacts, read_facts
 from onnxport.verify.report import CheckResult, Verdict
 from onnxport.verify.runners import OrtRunner
@@ -103,8 +103,8 @@ class Inspection:
             return None, f"{self.subject.path.name} holds no ONNX protos"
         try:
             return read_facts(path), None
-        except VerificationError as e:
-            return None, str(e)
+        except ModelFileError as e:
+            return None, without_folder(str(e), path)
 
 
 def without_folder(text: str, path: Path) -> str:

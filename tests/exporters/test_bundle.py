@@ -18,7 +18,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxport.exporters.bundle import Bundle, load_bundle, seal, variant_entry
-from onnxport.exporters.errors import BundleError, ModelFileError
+from onnxport.exporters.errors import BundleError
 from onnxport.exporters.graph import Variant
 from onnxport.exporters.manifest import (
     Component,
@@ -32,7 +32,7 @@ from onnxport.exporters.manifest import (
 from onnxport.exporters.recipe import Recipe
 from onnxport.exporters.toolchain import toolchain
 from onnxport.verify.contract import AxisRange, TensorSpec
-from onnxport.verify.errors import SessionError, VerificationError
+from onnxport.verify.errors import ModelFileError, SessionError, VerificationError
 from onnxport.verify.report import CheckResult, Report
 from onnxport.verify.tolerance import FLOAT32
 

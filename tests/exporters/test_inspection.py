@@ -13,12 +13,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxport.exporters.bundle import seal, variant_entry
-from onnxport.exporters.errors import BundleError, ModelFileError
+from onnxport.exporters.errors import BundleError
 from onnxport.exporters.graph import Variant
 from onnxport.exporters.inspection import inspect
 from onnxport.exporters.manifest import Component, Manifest, Preprocessing, Source, Toolchain, Verification
 from onnxport.exporters.recipe import Recipe
 from onnxport.verify.contract import AxisRange, TensorSpec
+from onnxport.verify.errors import ModelFileError
 
 
 def gelu() -> onnx.ModelProto:
@@ -157,7 +158,7 @@ def test_unnamed_dimensions_are_no_axes(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(model.SerializeToString())
     component = inspect(path).components["model"]
-    assert component.inputs[0].shape == ("?", 8)
+    assert component.inputs[0].shape == ("?x.0", 8)
     assert component.axes == {}
 
 

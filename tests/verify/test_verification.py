@@ -200,13 +200,17 @@ def test_weights_are_not_read_into_python(build, tmp_path: Path, subject_of, ref
 
     path = tmp_path / "model.onnx"
     onnx.save(build(), path, save_as_external_data=True, location="model.onnx_data", size_threshold=100)
-    loads = []
-    load = onnx.load
+    read_bytes = Path.read_bytes
+    reads = []
 
-    def spy(*args, **options):
-        loads.append(options)
-        return load(*args, **options)
+    def spy(file: Path) -> bytes:
+        reads.append(file)
+        return read_bytes(file)
 
-    monkeypatch.setattr(onnx, "load", spy)
+    def refuse(*args: object, **options: object) -> None:
+        raise AssertionError(f"onnx.load{args}")
+
+    monkeypatch.setattr(Path, "read_bytes", spy)
+    monkeypatch.setattr(onnx, "load", refuse)
     assert not failed_ids(verify_subject(subject_of(path), reference, cases))
-    assert loads == [{"load_external_data": False}]
+    assert reads == [path]

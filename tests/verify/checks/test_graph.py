@@ -50,7 +50,7 @@ def test_files_that_are_no_onnx(tmp_path: Path, subject_of) -> None:
     path.write_bytes(b"no protobuf")
     result = ask("graph.checker", subject_of(path))
     assert result.verdict == "fail"
-    assert result.detail.startswith("model.onnx is no ONNX file")
+    assert result.detail.startswith("model.onnx is not an ONNX model")
     with Inspection(subject_of(path)) as inspection, pytest.raises(Unavailable):
         load_check("graph.names")(inspection)
 
@@ -93,7 +93,7 @@ def _redirect(path: Path, key: str, value: str) -> None:
         ("length", "8", "table has 8 bytes in model.onnx_data; its shape needs 256"),
         ("offset", "-4", "table lies at bytes -4"),
         ("offset", "1000000", "table lies at bytes 1000000 to 1000256"),
-        ("offset", "many", "an entry for external data, that cannot be understood"),
+        ("offset", "many", "an entry for external data that cannot be understood"),
     ],
 )
 def test_external_entries_that_lie(key: str, value: str, detail: str, build, tmp_path: Path, subject_of) -> None:
