@@ -24,12 +24,8 @@ from onnxport.exporters.manifest import (
     Component,
     Manifest,
     Preprocessing,
-    Source,
-    Toolchain,
     VariantEntry,
-    Verification,
 )
-from onnxport.exporters.recipe import Recipe
 from onnxport.exporters.toolchain import toolchain
 from onnxport.verify.contract import AxisRange, TensorSpec
 from onnxport.verify.errors import ModelFileError, SessionError, VerificationError
@@ -37,6 +33,7 @@ from onnxport.verify.report import CheckResult, Report
 from onnxport.verify.tolerance import FLOAT32
 
 Edit = Callable[[dict[str, Any]], None]
+BundleMaker = Callable[[Path], Manifest]
 
 
 def linear(scale: float = 1.0) -> onnx.ModelProto:
@@ -78,53 +75,38 @@ def write_variants(root: Path) -> dict[str, Variant]:
     return {"base": base, "optimized": optimized}
 
 
-def manifest_of(variants: dict[str, VariantEntry]) -> Manifest:
-    return Manifest(
-        source=Source(model="linear", architecture="Linear", task="feature-extraction", weights_sha256="0" * 64),
-        toolchain=Toolchain(
-            onnxport="0",
-            python="3",
-            torch="2",
-            transformers=None,
-            optimum=None,
-            onnx="1",
-            onnxruntime="1",
-            engine="torchscript",
-            platform="linux-x86_64",
-            cpu="a",
-        ),
-        recipe=Recipe(),
-        components={
-            "model": Component(
-                inputs=(TensorSpec(name="x", dtype="float32", shape=("batch", 16)),),
-                outputs=(TensorSpec(name="y", dtype="float32", shape=("batch", 16)),),
-                axes={"batch": AxisRange(proven=(1, 3))},
-                variants=variants,
-            )
-        },
-        preprocessing=Preprocessing(files=("tokenizer.json",)),
-        verification=Verification(verdict="skip", suite="quick", rtol=1e-3, atol=1e-4),
-        files=(),
+def component_of(variants: dict[str, VariantEntry]) -> Component:
+    return Component(
+        inputs=(TensorSpec(name="x", dtype="float32", shape=("batch", 16)),),
+        outputs=(TensorSpec(name="y", dtype="float32", shape=("batch", 16)),),
+        axes={"batch": AxisRange(proven=(1, 3))},
+        variants=variants,
     )
 
 
-def make(root: Path) -> Manifest:
-    root.mkdir()
-    (root / "tokenizer.json").write_text("{}")
-    (root / "1_Pooling").mkdir()
-    (root / "1_Pooling" / "config.json").write_text("{}")
-    entries = {name: variant_entry(variant, root) for name, variant in write_variants(root).items()}
-    return seal(root, manifest_of(entries))
+@pytest.fixture
+def make(make_manifest: Callable[..., Manifest]) -> BundleMaker:
+    """make(root) -> the sealed manifest of the bundle that is then in root."""
+
+    def make(root: Path) -> Manifest:
+        root.mkdir()
+        (root / "tokenizer.json").write_text("{}")
+        (root / "1_Pooling").mkdir()
+        (root / "1_Pooling" / "config.json").write_text("{}")
+        entries = {name: variant_entry(variant, root) for name, variant in write_variants(root).items()}
+        return seal(root, make_manifest(component_of(entries), preprocessing=Preprocessing(files=("tokenizer.json",))))
+
+    return make
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path: Path, make: BundleMaker) -> Path:
     make(tmp_path / "bundle")
     return tmp_path / "bundle"
 
 
 class TestSeal:
-    def test_reads_back_what_was_sealed(self, tmp_path: Path) -> None:
+    def test_reads_back_what_was_sealed(self, tmp_path: Path, make: BundleMaker) -> None:
         sealed = make(tmp_path / "bundle")
         bundle = load_bundle(tmp_path / "bundle")
         assert bundle.manifest == sealed
@@ -143,7 +125,7 @@ class TestSeal:
         assert record.sha256 == run.stdout.split()[0]
         assert record.size_bytes == (root / "model.onnx").stat().st_size
 
-    def test_same_input_same_bytes(self, tmp_path: Path) -> None:
+    def test_same_input_same_bytes(self, tmp_path: Path, make: BundleMaker) -> None:
         for name in ("a", "b"):
             make(tmp_path / name)
         first, second = ((tmp_path / name / "bundle.json").read_bytes() for name in ("a", "b"))
@@ -197,9 +179,9 @@ class TestSeal:
         with pytest.raises(BundleError, match="use finite ones"):
             seal(root, manifest.model_copy(update={"verification": endless}))
 
-    def test_refuses_a_missing_folder(self, tmp_path: Path) -> None:
+    def test_refuses_a_missing_folder(self, tmp_path: Path, make_manifest: Callable[..., Manifest]) -> None:
         with pytest.raises(BundleError, match="cannot be read"):
-            seal(tmp_path / "nowhere", manifest_of({}))
+            seal(tmp_path / "nowhere", make_manifest(component_of({})))
 
 
 def load_manifest(root: Path) -> Manifest:

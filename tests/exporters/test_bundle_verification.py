@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxport.exporters.bundle import load_bundle, seal, variant_entry
 from onnxport.exporters.errors import BundleError
 from onnxport.exporters.graph import Variant
-from onnxport.exporters.manifest import Component, Manifest, Preprocessing, Source, Toolchain, Verification
+from onnxport.exporters.manifest import Component, Manifest, Preprocessing, Verification
 from onnxport.exporters.recipe import Recipe
 from onnxport.exporters.verification import subjects, verify_bundle
 from onnxport.verify.cases import Case
@@ -26,6 +27,8 @@ from onnxport.verify.errors import ProviderError, VerificationError
 from onnxport.verify.golden import save_golden
 from onnxport.verify.report import CheckResult, Report
 from onnxport.verify.tolerance import ElementTolerance, Statistics, Tolerance
+
+BundleMaker = Callable[..., Path]
 
 WEIGHT = np.random.default_rng(0).normal(0, 0.3, (16, 8)).astype(np.float32)
 RECIPE = Recipe(
@@ -92,53 +95,40 @@ def write_graphs(root: Path) -> tuple[Variant, ...]:
     )
 
 
-def make(root: Path, recipe: Recipe, golden: bool = True) -> None:
-    root.mkdir()
-    (root / "config.json").write_text("{}")
-    if golden:
-        save_golden(root / "golden.safetensors", CASES, {one.name: Reference().run(one) for one in CASES})
-    outputs = tuple(TensorSpec(name=name, dtype="float32", shape=("batch", 8)) for name in "yz")
-    component = Component(
-        inputs=(TensorSpec(name="x", dtype="float32", shape=("batch", 16)),),
-        outputs=outputs,
-        axes={"batch": AxisRange(proven=(1, 3))},
-        variants={variant.name: variant_entry(variant, root) for variant in write_graphs(root)},
-    )
-    toolchain = Toolchain(
-        onnxport="0",
-        python="3",
-        torch="2",
-        transformers=None,
-        optimum=None,
-        onnx="1",
-        onnxruntime="1",
-        engine="torchscript",
-        platform="linux-x86_64",
-        cpu="a",
-    )
-    manifest = Manifest(
-        source=Source(model="linear", architecture="Linear", task="feature-extraction", weights_sha256="0" * 64),
-        toolchain=toolchain,
-        recipe=recipe,
-        components={"model": component},
-        preprocessing=Preprocessing(files=("config.json",)),
-        verification=Verification(
+@pytest.fixture
+def make(make_manifest: Callable[..., Manifest]) -> BundleMaker:
+    """make(root, recipe, golden=False) -> root, with a bundle of four variants in it."""
+
+    def make(root: Path, recipe: Recipe, golden: bool = True) -> Path:
+        root.mkdir()
+        (root / "config.json").write_text("{}")
+        if golden:
+            save_golden(root / "golden.safetensors", CASES, {one.name: Reference().run(one) for one in CASES})
+        outputs = tuple(TensorSpec(name=name, dtype="float32", shape=("batch", 8)) for name in "yz")
+        component = Component(
+            inputs=(TensorSpec(name="x", dtype="float32", shape=("batch", 16)),),
+            outputs=outputs,
+            axes={"batch": AxisRange(proven=(1, 3))},
+            variants={variant.name: variant_entry(variant, root) for variant in write_graphs(root)},
+        )
+        verification = Verification(
             verdict="skip",
             suite="standard",
             rtol=recipe.rtol,
             atol=recipe.atol,
             decisions={"z": -1},
             golden="golden.safetensors" if golden else None,
-        ),
-        files=(),
-    )
-    seal(root, manifest)
+        )
+        preprocessing = Preprocessing(files=("config.json",))
+        seal(root, make_manifest(component, recipe=recipe, preprocessing=preprocessing, verification=verification))
+        return root
+
+    return make
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    make(tmp_path / "bundle", RECIPE.model_copy(update={"require_fusion": {}}))
-    return tmp_path / "bundle"
+def root(tmp_path: Path, make: BundleMaker) -> Path:
+    return make(tmp_path / "bundle", RECIPE.model_copy(update={"require_fusion": {}}))
 
 
 def failed(report: Report) -> list[CheckResult]:
@@ -227,7 +217,7 @@ class TestAgainstGolden:
         assert isinstance(report.tolerance, Tolerance)
         assert (report.tolerance.rtol, report.tolerance.atol) == (0, 1e-9)
 
-    def test_missing_fusion_fails(self, tmp_path: Path) -> None:
+    def test_missing_fusion_fails(self, tmp_path: Path, make: BundleMaker) -> None:
         make(tmp_path / "bundle", RECIPE)
         report = verify_bundle(load_bundle(tmp_path / "bundle"))
         assert ids(failed(report)) == {("fusion.expected", "optimized")}
@@ -301,7 +291,7 @@ class TestAgainstReference:
         assert ids(failed(report)) == {("outputs.match", "base")}
         assert {check.output for check in failed(report)} == {"y"}
 
-    def test_needs_no_golden_tensors(self, tmp_path: Path) -> None:
+    def test_needs_no_golden_tensors(self, tmp_path: Path, make: BundleMaker) -> None:
         make(tmp_path / "bundle", Recipe(), golden=False)
         report = verify_bundle(load_bundle(tmp_path / "bundle"), reference=Reference(), cases=CASES)
         assert report.verdict == "pass"
@@ -329,7 +319,7 @@ class TestRefusals:
         with pytest.raises(ProviderError, match="NoSuchExecutionProvider is not available here; expected"):
             verify_bundle(load_bundle(root), provider="NoSuchExecutionProvider")
 
-    def test_nothing_to_compare_with(self, tmp_path: Path) -> None:
+    def test_nothing_to_compare_with(self, tmp_path: Path, make: BundleMaker) -> None:
         make(tmp_path / "bundle", Recipe(), golden=False)
         with pytest.raises(VerificationError, match="exported without verification"):
             verify_bundle(load_bundle(tmp_path / "bundle"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,7 @@ from onnxport.exporters.bundle import seal, variant_entry
 from onnxport.exporters.errors import BundleError
 from onnxport.exporters.graph import Variant
 from onnxport.exporters.inspection import inspect
-from onnxport.exporters.manifest import Component, Manifest, Preprocessing, Source, Toolchain, Verification
-from onnxport.exporters.recipe import Recipe
+from onnxport.exporters.manifest import Component, Manifest, Preprocessing
 from onnxport.verify.contract import AxisRange, TensorSpec
 from onnxport.verify.errors import ModelFileError
 
@@ -38,7 +38,7 @@ def gelu() -> onnx.ModelProto:
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path: Path, make_manifest: Callable[..., Manifest]) -> Path:
     root = tmp_path / "bundle"
     root.mkdir()
     onnx.save(gelu(), root / "model.onnx", save_as_external_data=True, location="model.onnx_data", size_threshold=0)
@@ -58,34 +58,14 @@ def root(tmp_path: Path) -> Path:
             facts_path=root / "model.onnx",
         ),
     )
-    toolchain = Toolchain(
-        onnxport="0",
-        python="3",
-        torch="2",
-        transformers=None,
-        optimum=None,
-        onnx="1",
-        onnxruntime="1",
-        engine="torchscript",
-        platform="linux-x86_64",
-        cpu="a",
-    )
     component = Component(
         inputs=(TensorSpec(name="x", dtype="float32", shape=("batch", 8)),),
         outputs=(TensorSpec(name="y", dtype="float32", shape=("batch", 8)),),
         axes={"batch": AxisRange(proven=(1, 3))},
         variants={variant.name: variant_entry(variant, root) for variant in variants},
     )
-    manifest = Manifest(
-        source=Source(model="gelu", architecture="Gelu", task="feature-extraction", weights_sha256="0" * 64),
-        toolchain=toolchain,
-        recipe=Recipe(),
-        components={"model": component},
-        preprocessing=Preprocessing(files=("config.json",), padding_side="right"),
-        verification=Verification(verdict="skip", suite="quick", rtol=1e-3, atol=1e-4),
-        files=(),
-    )
-    seal(root, manifest)
+    preprocessing = Preprocessing(files=("config.json",), padding_side="right")
+    seal(root, make_manifest(component, preprocessing=preprocessing))
     return root
 
 
@@ -93,7 +73,7 @@ def test_a_bundle(root: Path) -> None:
     seen = inspect(root)
     assert (seen.kind, seen.path) == ("bundle", str(root))
     assert seen.source is not None
-    assert seen.source.model == "gelu"
+    assert seen.source.model == "tiny"
     assert seen.toolchain is not None
     assert seen.verification is not None
     assert seen.verification.verdict == "skip"
