@@ -74,7 +74,7 @@ def load_checkpoint(
         sample=text.sample,
         cases=text.cases,
         outputs=task.outputs,
-        call_options={f"output_{name}": True for name in recipe.outputs},
+        extra_outputs=recipe.outputs,
         mask=MASK if MASK in text.names else None,
         decisions=task.decisions,
         hints=_fusion_hints(config),

@@ -13,8 +13,12 @@ from torch import Tensor, nn
 from onnxport.exporters.errors import SignatureError
 from onnxport.exporters.graph import FusionHints
 from onnxport.exporters.manifest import Preprocessing, Source
+from onnxport.exporters.suggestion import expected_one_of
 from onnxport.verify.cases import Case
 from onnxport.verify.contract import AxisRange, Dim
+
+EXTRA_OUTPUTS = ("hidden_states", "attentions")
+"""What most transformers models return when asked."""
 
 Arrays = dict[str, np.ndarray]
 Sampler = Callable[[Mapping[str, int], np.random.Generator], Arrays]
@@ -34,7 +38,7 @@ class Exportable:
         cases: makes the verification cases of a suite.
         outputs: outputs kept, in order; None keeps every tensor.
         dropped_outputs: outputs that are left out because the checkpoint has no weights for them.
-        call_options: extra keyword arguments of every call ("output_hidden_states").
+        extra_outputs: what transformers returns when asked ("hidden_states"), kept besides `outputs`.
         mask: the input whose zeros mark padding.
         decisions: outputs whose argmax a user acts on, with the axis.
         notes: things a person should know, one line each.
@@ -49,7 +53,7 @@ class Exportable:
     source: Source
     outputs: tuple[str, ...] | None = None
     dropped_outputs: frozenset[str] = frozenset()
-    call_options: Mapping[str, Any] = field(default_factory=dict)
+    extra_outputs: tuple[str, ...] = ()
     mask: str | None = None
     decisions: Mapping[str, int] = field(default_factory=dict)
     hints: FusionHints = field(default_factory=FusionHints)
@@ -58,17 +62,15 @@ class Exportable:
 
     def run(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Calls the module by keyword and returns the outputs that are kept, by name."""
-        named = name_outputs(self.module(**inputs, **self.call_options))
+        options = {f"output_{name}": True for name in self.extra_outputs}
+        named = name_outputs(self.module(**inputs, **options))
         names = self.outputs if self.outputs is not None else tuple(named)
         missing = [name for name in names if name not in named]
         if missing:
             raise SignatureError(f"the module returns {', '.join(named)}; expected an output {missing[0]!r}")
-        extras = [name for name in named if self.outputs is not None and name.split(".")[0] in self._asked_for()]
-        kept = [*names, *(name for name in extras if name not in names)]
-        return {name: named[name] for name in kept if name not in self.dropped_outputs}
-
-    def _asked_for(self) -> set[str]:
-        return {key.removeprefix("output_") for key in self.call_options}
+        extras = [name for extra in self.extra_outputs for name in _belonging_to(extra, named)]
+        kept = [name for name in dict.fromkeys((*names, *extras)) if name not in self.dropped_outputs]
+        return {name: named[name] for name in kept}
 
 
 def name_outputs(result: Any) -> dict[str, Tensor]:
@@ -93,6 +95,15 @@ def name_outputs(result: Any) -> dict[str, Tensor]:
     if isinstance(result, Tensor):
         return {"output": result}
     return {f"output_{i}": leaf for i, leaf in enumerate(_leaves(result))}
+
+
+def _belonging_to(extra: str, named: Mapping[str, Tensor]) -> list[str]:
+    names = [name for name in named if name.split(".")[0] == extra]
+    if not names:
+        raise SignatureError(
+            f"--output {extra}: the model returns no such output; {expected_one_of(extra, EXTRA_OUTPUTS)}"
+        )
+    return names
 
 
 def _leaves(value: Any) -> list[Tensor]:

@@ -91,14 +91,12 @@ def export(
                 manifest = _with_verdict(manifest, report)
             sealed = seal(staging.path, manifest)
             stage.size(sum(record.size_bytes for record in sealed.files))
-            if report is not None and report.verdict == "fail":
-                kept = staging.commit_failed()
-                raise VerificationFailed(
-                    f"{_summary(report)}; {out} is as it was, the failed bundle is in {kept.name}",
-                    report=report,
-                    path=kept,
-                )
-            return load_bundle(staging.commit())
+        if report is not None and report.verdict == "fail":
+            kept = staging.commit_failed()
+            raise VerificationFailed(
+                f"{_summary(report)}; {out} is as it was, the failed bundle is in {kept.name}", report=report, path=kept
+            )
+        return load_bundle(staging.commit())
 
 
 def _check_variants(recipe: Recipe) -> None:

@@ -69,6 +69,10 @@ def load_plain_module(source: str, recipe: Recipe) -> Exportable:
         SignatureError: example inputs or axes do not fit forward.
         RecipeError: an unknown input or axis name.
     """
+    if recipe.outputs:
+        raise SignatureError(
+            f"--output {recipe.outputs[0]}: a plain module returns what it returns; --output asks a checkpoint for more"
+        )
     result = _call_factory(source)
     module, given, axes = _unpack(source, result)
     dtype = getattr(torch, recipe.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -50,6 +51,8 @@ def run(arguments: Sequence[str]) -> int:
     parsed to the end.
     """
     console = Console(as_json="--json" in arguments)
+    # "package.module:factory" is looked for in the current folder too, after everything that is installed.
+    sys.path.append("")
     try:
         code = app(list(arguments) or ["--help"], prog_name="onnxport", standalone_mode=False)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the end of the line: everything becomes one message

@@ -179,23 +179,26 @@ def _rename_inputs(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
 
 
 def _fold_transposes(graph: onnx.GraphProto, readers: Counter[str], parameters: set[str]) -> dict[str, str]:
-    """Stores a matrix transposed when a Transpose is all that reads it (nn.Linear), and drops the node.
+    """Stores a matrix transposed when Transposes are all that reads it (nn.Linear), and drops these nodes.
 
     A matrix that others read too stays as it is: folding would make a second copy of a tied weight. Returns the
     folded parameters with the name of the value that takes their place.
     """
-    folded = {}
-    kept = []
+    swaps: dict[str, list[onnx.NodeProto]] = {}
     for node in graph.node:
-        name = node.input[0] if node.input else ""
-        swap = next((list(a.ints) for a in node.attribute if a.name == "perm"), None) == [1, 0]
-        if node.op_type == "Transpose" and name in parameters and readers[name] == 1 and swap:
-            folded[name] = node.output[0]
-        else:
-            kept.append(node)
-    del graph.node[:]
-    graph.node.extend(kept)
-    return folded
+        if node.op_type == "Transpose" and node.input[0] in parameters and _permutation(node) == [1, 0]:
+            swaps.setdefault(node.input[0], []).append(node)
+    folded = {name: nodes for name, nodes in swaps.items() if len(nodes) == readers[name]}
+    # A layer that is used several times (ALBERT) transposes its matrix each time: one name serves them all.
+    _rename_inputs(graph, {node.output[0]: nodes[0].output[0] for nodes in folded.values() for node in nodes[1:]})
+    for nodes in folded.values():
+        for node in nodes:
+            graph.node.remove(node)
+    return {name: nodes[0].output[0] for name, nodes in folded.items()}
+
+
+def _permutation(node: onnx.NodeProto) -> list[int]:
+    return next((list(attribute.ints) for attribute in node.attribute if attribute.name == "perm"), [])
 
 
 def _reads(graph: onnx.GraphProto) -> list[str]:

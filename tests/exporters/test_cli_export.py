@@ -259,3 +259,18 @@ def test_nothing_but_the_document_is_on_stdout_and_no_chatter_is_on_stderr(tmp_p
     assert set(ended.stderr.splitlines()) == {"printed at import", "printed in forward"}, (
         "what a person's own code prints"
     )
+
+
+def test_a_factory_in_the_current_folder_is_found(tmp_path: Path) -> None:
+    shutil.copy(Path(__file__).parent.parent / "plain_modules.py", tmp_path / "mine.py")
+    command = Path(sys.executable).with_name("onnxport")
+    flags = ["--suite", "quick", "--json", "--quiet"]
+    done = subprocess.run(
+        [str(command), "export", "mine:tagger", "out", *flags],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["manifest"]["source"]["model"] == "mine:tagger"
