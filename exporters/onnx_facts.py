@@ -10,7 +10,8 @@ from pathlib import Path, PurePosixPath
 
 import onnx
 
-from onnxport.verify.graph_facts import GraphFacts, dtype_name, facts_of, initializers, load_model, stored_bytes
+from onnxport.verify.graph_facts import GraphFacts, dtype_name, facts_of, initializers, stored_bytes
+from onnxport.verify.model_file import read_model
 
 NCHWC_DOMAIN = "com.microsoft.nchwc"
 
@@ -97,7 +98,7 @@ def read_facts(path: Path) -> FileFacts:
     Raises:
         ModelFileError: the file is missing, or is not an ONNX model (another format, truncated, empty).
     """
-    model = load_model(path)
+    model = read_model(path).proto
     graph = facts_of(model, path)
     external = sorted({tensor.location for tensor in graph.external})
     present = [name for name in external if _is_beside(path, name)]

@@ -11,13 +11,10 @@ from pathlib import Path
 from typing import TypeGuard
 
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from onnxport.verify.contract import Dim, TensorSpec
 from onnxport.verify.errors import ModelFileError
-from onnxport.verify.runners import one_line
-
-_ADVICE = "Give the path of a complete .onnx file."
+from onnxport.verify.model_file import read_model
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,7 @@ class ExternalTensor:
 
 @dataclass(frozen=True)
 class GraphFacts:
-    """What a file says of itself. Holds no proto: a single-file model is as large as its weights.
+    """What a file says of itself.
 
     Attributes:
         inputs, outputs: in the file's order; initializers that are listed as inputs (IR version 3) are none. A
@@ -62,30 +59,7 @@ def read_facts(path: Path) -> GraphFacts:
     Raises:
         ModelFileError: the file is missing, or is not an ONNX model (another format, truncated, empty).
     """
-    return facts_of(load_model(path), path)
-
-
-def load_model(path: Path) -> onnx.ModelProto:
-    """Parses a file without its external data; raises like `read_facts`."""
-    try:
-        data = path.read_bytes()
-    except OSError as e:
-        raise ModelFileError(f"{path} cannot be read: {e.strerror or e}. {_ADVICE}") from e
-    if not data:
-        raise ModelFileError(f"{path} is empty. {_ADVICE}")
-    if data[4:8] == b"ORTM":
-        raise ModelFileError(f"{path} is in ONNX Runtime's own .ort format, which only ONNX Runtime reads. {_ADVICE}")
-    try:
-        model: onnx.ModelProto = onnx.ModelProto.FromString(data)
-    except DecodeError as e:
-        raise ModelFileError(f"{path} is not an ONNX model, or is truncated: {one_line(e)}. {_ADVICE}") from e
-    # Protobuf reads much that is no model without complaint: a model has these.
-    if model.ir_version < 1 or not model.opset_import or not (model.graph.node or model.graph.output):
-        raise ModelFileError(
-            f"{path} is not a whole ONNX model: it has IR version {model.ir_version}, {len(model.opset_import)} opset "
-            f"imports, {len(model.graph.node)} nodes and {len(model.graph.output)} outputs. {_ADVICE}"
-        )
-    return model
+    return facts_of(read_model(path).proto, path)
 
 
 def facts_of(model: onnx.ModelProto, path: Path) -> GraphFacts:

@@ -9,7 +9,8 @@ from typing import Any
 
 from onnxport.verify.contract import TensorSpec
 from onnxport.verify.errors import ModelFileError, OnnxportError, SessionError
-from onnxport.verify.graph_facts import GraphFacts, read_facts
+from onnxport.verify.graph_facts import GraphFacts, facts_of
+from onnxport.verify.model_file import ModelFile, read_model
 from onnxport.verify.report import CheckResult, Verdict
 from onnxport.verify.runners import OrtRunner
 from onnxport.verify.subject import Subject
@@ -59,7 +60,7 @@ class Inspection:
     @cached_property
     def facts_error(self) -> str | None:
         """Why the facts cannot be read from the subject's file; None if they can."""
-        return self._read[1]
+        return self._read[2]
 
     @property
     def facts(self) -> GraphFacts:
@@ -68,7 +69,7 @@ class Inspection:
         Raises:
             Unavailable: there is no ONNX file, or it does not parse.
         """
-        facts, error = self._read
+        _, facts, error = self._read
         if facts is None:
             raise Unavailable(error or "")
         return facts
@@ -96,15 +97,24 @@ class Inspection:
             **fields,
         )
 
+    @property
+    def model(self) -> ModelFile:
+        """The ONNX file without its weights; raises like `facts`."""
+        model, _, error = self._read
+        if model is None:
+            raise Unavailable(error or "")
+        return model
+
     @cached_property
-    def _read(self) -> tuple[GraphFacts | None, str | None]:
+    def _read(self) -> tuple[ModelFile | None, GraphFacts | None, str | None]:
         path = self.subject.path if self.subject.is_onnx else self.subject.facts_path
         if path is None:
-            return None, f"{self.subject.path.name} holds no ONNX protos"
+            return None, None, f"{self.subject.path.name} holds no ONNX protos"
         try:
-            return read_facts(path), None
+            model = read_model(path)
+            return model, facts_of(model.proto, path), None
         except ModelFileError as e:
-            return None, without_folder(str(e), path)
+            return None, None, without_folder(str(e), path)
 
 
 def without_folder(text: str, path: Path) -> str:

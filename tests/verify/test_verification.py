@@ -193,24 +193,3 @@ def test_one_session_at_a_time(build, save, subject_of, reference, cases, monkey
     with pytest.raises(VerificationError):
         verify_subject(subject_of(save(build())), Broken(), cases)
     assert alive[-1] == 0
-
-
-def test_weights_are_not_read_into_python(build, tmp_path: Path, subject_of, reference, cases, monkeypatch) -> None:
-    import onnx
-
-    path = tmp_path / "model.onnx"
-    onnx.save(build(), path, save_as_external_data=True, location="model.onnx_data", size_threshold=100)
-    read_bytes = Path.read_bytes
-    reads = []
-
-    def spy(file: Path) -> bytes:
-        reads.append(file)
-        return read_bytes(file)
-
-    def refuse(*args: object, **options: object) -> None:
-        raise AssertionError(f"onnx.load{args}")
-
-    monkeypatch.setattr(Path, "read_bytes", spy)
-    monkeypatch.setattr(onnx, "load", refuse)
-    assert not failed_ids(verify_subject(subject_of(path), reference, cases))
-    assert reads == [path]

@@ -9,8 +9,9 @@ from pathlib import Path, PurePosixPath
 import onnx
 
 from onnxport.verify.contract import TensorSpec
-from onnxport.verify.graph_facts import ExternalTensor, GraphFacts
+from onnxport.verify.graph_facts import ExternalTensor, GraphFacts, stored_bytes
 from onnxport.verify.inspection import Inspection, without_folder
+from onnxport.verify.model_file import ModelFile
 from onnxport.verify.report import CheckResult
 from onnxport.verify.runners import one_line
 
@@ -29,13 +30,11 @@ def check_checker(inspection: Inspection) -> list[CheckResult]:
     if inspection.facts_error is not None:
         return [inspection.result("graph.checker", "fail", inspection.facts_error)]
     problems = _external_problems(subject.path.parent, inspection.facts.external)
+    problems += _inline_problems(inspection.model)
     unknown = _runtime_ops(inspection.facts)
     if not problems:
         try:
-            if unknown:
-                onnx.checker.check_model(_without_runtime_ops(subject.path, unknown))
-            else:
-                onnx.checker.check_model(str(subject.path))
+            onnx.checker.check_model(_checkable(inspection.model, unknown))
         except (onnx.checker.ValidationError, ValueError) as e:
             problems.append(without_folder(one_line(e), subject.path))
     if problems:
@@ -135,7 +134,9 @@ def _data_size(folder: Path, location: str) -> int | str:
         status = (folder / location).lstat()
     except OSError as e:
         return f"external data {location} cannot be read: {e.strerror or e}"
-    return status.st_size if stat.S_ISREG(status.st_mode) else f"external data {location} is a link or no regular file"
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        return f"external data {location} is a link or no regular file, which onnx refuses to load"
+    return status.st_size
 
 
 def _runtime_ops(facts: GraphFacts) -> set[str]:
@@ -143,24 +144,37 @@ def _runtime_ops(facts: GraphFacts) -> set[str]:
     return {op for op, since in _RUNTIME_OPS.items() if op in facts.ops and (since is None or opset < since)}
 
 
-def _without_runtime_ops(path: Path, ops: set[str]) -> onnx.ModelProto:
-    """Returns the model with these operators in a domain that onnx.checker leaves alone, and no external data.
+def _inline_problems(file: ModelFile) -> list[str]:
+    needed = {tensor.name: stored_bytes(tensor) for tensor in file.proto.graph.initializer}
+    return [
+        f"{name} has {size_bytes} bytes of data; its shape needs {needed[name]}"
+        for name, size_bytes in file.skipped.items()
+        if size_bytes != needed[name]
+    ][:3]
 
-    Given a proto, the checker would look for external data in the working folder; where it lies was checked before.
+
+def _checkable(file: ModelFile, ops: set[str]) -> onnx.ModelProto:
+    """Returns the model without weights, and with these operators in a domain that onnx.checker leaves alone.
+
+    Given a proto, the checker would look for external data in the working folder, and it takes a tensor without data
+    for a mistake; whether all data is there was checked before.
     """
-    model = onnx.load(path, load_external_data=False)
+    model = onnx.ModelProto()
+    model.CopyFrom(file.proto)
     pending = [model.graph]
     while pending:
         graph = pending.pop()
         for tensor in graph.initializer:
-            if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            if tensor.data_location == onnx.TensorProto.EXTERNAL or (
+                graph is model.graph and tensor.name in file.skipped
+            ):
                 tensor.CopyFrom(onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=[0]))
         for node in graph.node:
             if f"{node.domain or 'ai.onnx'}:{node.op_type}" in ops:
                 node.domain = "com.microsoft"
             for attribute in node.attribute:
                 pending += [attribute.g, *attribute.graphs]
-    if all(opset.domain != "com.microsoft" for opset in model.opset_import):
+    if ops and all(opset.domain != "com.microsoft" for opset in model.opset_import):
         model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
     return model
 

@@ -74,7 +74,9 @@ def test_external_data_that_is_missing_or_truncated(build, tmp_path: Path, subje
     assert result.detail == "external data model.onnx_data cannot be read: No such file or directory"
     (tmp_path / "elsewhere").write_bytes(whole)
     data.symlink_to(tmp_path / "elsewhere")
-    assert ask("graph.checker", subject_of(path)).detail == "external data model.onnx_data is a link or no regular file"
+    assert ask("graph.checker", subject_of(path)).detail == (
+        "external data model.onnx_data is a link or no regular file, which onnx refuses to load"
+    )
 
 
 def _redirect(path: Path, key: str, value: str) -> None:
@@ -274,3 +276,13 @@ def test_ort_files_hold_no_protos(ort_file: Path, subject_of, save, build) -> No
     with Inspection(subject_of(ort_file)) as inspection, pytest.raises(Unavailable, match=r"model\.ort holds no ONNX"):
         load_check("graph.opset")(inspection)
     assert ask("graph.opset", subject_of(ort_file, facts_path=save(build(), "facts.onnx"))).verdict == "pass"
+
+
+def test_data_that_does_not_fill_its_shape(build, tmp_path: Path, subject_of) -> None:
+    path = tmp_path / "model.onnx"
+    big = numpy_helper.from_array(np.zeros((40, 40), np.float32), "spare")
+    big.dims[0] = 41
+    onnx.save(build(initializers=[big]), path)
+    result = ask("graph.checker", subject_of(path))
+    assert result.verdict == "fail"
+    assert "spare has 6400 bytes of data; its shape needs 6560" in result.detail
