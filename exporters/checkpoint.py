@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,14 @@ def load_checkpoint(
         TaskError: the task cannot be told or does not fit.
         SignatureError: the model needs an input that cannot be made.
     """
+    with ThreadPoolExecutor(1) as beside:  # hashing lets go of the interpreter lock, and loading takes longer
+        weights_sha256 = beside.submit(hash_weights, folder.path)
+        return _load(folder, recipe, hub, attention, weights_sha256)
+
+
+def _load(
+    folder: CheckpointFolder, recipe: Recipe, hub: HubOptions, attention: str, weights_sha256: Future[str]
+) -> tuple[Exportable, Any | None]:
     config = _load_config(folder, hub)
     task = choose_task(recipe.task, config, folder.path)
     tokenizer = load_tokenizer(folder.path, trust_remote_code=hub.trust_remote_code)
@@ -84,7 +93,7 @@ def load_checkpoint(
             architecture=type(transformer).__name__,
             model_type=config.model_type,
             task=task.name,
-            weights_sha256=hash_weights(folder.path),
+            weights_sha256=weights_sha256.result(),
         ),
         preprocessing=Preprocessing(
             padding_side=getattr(tokenizer, "padding_side", None),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +37,8 @@ class _Traced:
     """What is left of the module once it is released: its graph and what it answered."""
 
     graph: Graph
+    builder: VariantBuilder
+    prepared: Future[None]
     source: Source
     preprocessing: Preprocessing
     mask: str | None
@@ -77,12 +80,11 @@ def export(
     recipe, hub = recipe or Recipe(), hub or HubOptions()
     engine = choose_engine(recipe)
     _check_variants(recipe)
-    with Staging(Path(out), overwrite) as staging:
-        traced = _trace(str(source), recipe, hub, engine, staging, verify=verify, progress=progress)
-        recipe = recipe.model_copy(
-            update={"task": traced.source.task, "engine": engine.name, "variants": _variants(recipe)}
-        )
-        entries = _build_variants(traced.graph, recipe, staging, progress)
+    recipe = recipe.model_copy(update={"engine": engine.name, "variants": _variants(recipe)})
+    with Staging(Path(out), overwrite) as staging, ThreadPoolExecutor(1) as beside:
+        traced = _trace(str(source), recipe, hub, engine, staging, beside, verify=verify, progress=progress)
+        recipe = recipe.model_copy(update={"task": traced.source.task})
+        entries = _build_variants(traced, recipe, staging, progress)
         manifest = _manifest(traced, recipe, engine, entries)
         report = _verify(traced.recording, manifest, staging.path, progress) if traced.recording is not None else None
         with progress.stage("Bundle") as stage:
@@ -120,7 +122,15 @@ def _variants(recipe: Recipe) -> tuple[str, ...]:
 
 
 def _trace(
-    source: str, recipe: Recipe, hub: HubOptions, engine: Engine, staging: Staging, *, verify: bool, progress: Progress
+    source: str,
+    recipe: Recipe,
+    hub: HubOptions,
+    engine: Engine,
+    staging: Staging,
+    beside: Executor,
+    *,
+    verify: bool,
+    progress: Progress,
 ) -> _Traced:
     # torch and transformers load from here on: a request that makes no sense has failed by now.
     from onnxport.exporters.loading import load
@@ -139,10 +149,16 @@ def _trace(
         engine.load()(exportable, contract, path)
         check_written(path, contract)
         stage.size(sum(file.stat().st_size for file in path.parent.iterdir()))
+    graph = Graph(COMPONENT, path, contract, exportable.hints)
+    builder = VariantBuilder(graph, staging.path, path.parent, recipe.level, recipe.target, recipe.external_data)
+    # Fusion runs in a child process: there is no need to wait for it before PyTorch runs the cases.
+    prepared = beside.submit(builder.prepare, recipe.variants)
     files = loaded.copy_files(staging.path)
     recording = _record(exportable, recipe, staging.path, progress) if verify else None
     return _Traced(
-        graph=Graph(COMPONENT, path, contract, exportable.hints),
+        graph=graph,
+        builder=builder,
+        prepared=prepared,
         source=exportable.source,
         preprocessing=exportable.preprocessing.model_copy(update={"files": files}),
         mask=exportable.mask,
@@ -165,12 +181,13 @@ def _record(exportable: Exportable, recipe: Recipe, root: Path, progress: Progre
     return recording
 
 
-def _build_variants(graph: Graph, recipe: Recipe, staging: Staging, progress: Progress) -> dict[str, VariantEntry]:
-    builder = VariantBuilder(graph, staging.path, graph.path.parent, recipe.level, recipe.target, recipe.external_data)
+def _build_variants(traced: _Traced, recipe: Recipe, staging: Staging, progress: Progress) -> dict[str, VariantEntry]:
     entries = {}
     for name in recipe.variants:
         with progress.stage(f"Variant {name}") as stage:
-            variant = builder.build(name)
+            if name != "base":
+                traced.prepared.result()
+            variant = traced.builder.build(name)
             for note in variant.notes:
                 stage.note(note)
             entries[name] = variant_entry(variant, staging.path)

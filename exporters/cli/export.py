@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -159,6 +160,8 @@ def export(
         suite=suite,
     )
     hub = HubOptions(revision, token, cache_dir, offline, trust_remote_code)
+    # PyTorch runs the cases while a child process fuses the graph: threads that wait must not keep the cores busy.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with hushed(debug=debug):
         from onnxport.exporters.errors import VerificationFailed
         from onnxport.exporters.pipeline import export as export_bundle

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -82,6 +82,15 @@ class VariantBuilder:
         module, function = kind.builder.split(":")
         build = cast(Callable[[VariantBuilder, VariantKind, Path], Variant], getattr(import_module(module), function))
         return build(self, kind, path)
+
+    def prepare(self, names: Iterable[str]) -> None:
+        """Makes what these variants share, in child processes: meant for a thread, while this process does other work.
+
+        Raises:
+            VariantError, OSError: as `build` would.
+        """
+        if {"optimized", "ort"} & set(names):
+            _ = self.optimized
 
     @cached_property
     def source(self) -> Path:
