@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import onnx
+
+from onnxport.exporters.onnx_writer import Weight
 from onnxport.verify.contract import GraphContract
 
 
@@ -20,11 +23,16 @@ class FusionHints:
 
 
 @dataclass(frozen=True)
-class Graph:
-    """One exported component, as an engine leaves it.
+class TracedModel:
+    """A module as an engine leaves it: the graph, and weights that are written straight from the module's tensors."""
 
-    `path` is a `.onnx` file in a work folder whose large initializers are external, in one data file beside it.
-    """
+    skeleton: onnx.ModelProto
+    weights: Sequence[Weight]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One exported component: the `.onnx` file, single or with a data file beside it, and what it promises."""
 
     component: str
     path: Path

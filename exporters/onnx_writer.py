@@ -17,6 +17,7 @@ import onnx
 from onnx.external_data_helper import load_external_data_for_tensor
 
 from onnxport.exporters.errors import VariantError
+from onnxport.verify.model_file import read_model
 
 ExternalData = Literal["auto", "always", "never"]
 
@@ -108,6 +109,28 @@ def data_file(path: Path) -> Path:
     return path.with_name(f"{path.name}_data")
 
 
+def write_reference(model: Path, path: Path) -> None:
+    """Writes the graph of `model` to `path`, its weights staying where they are: no byte of them is copied.
+
+    Args:
+        model: an `.onnx` file, single or with a data file, in the folder of `path` or below it.
+        path: the graph to write; it is good as long as `model` is where it is.
+
+    Raises:
+        ModelFileError: `model` is no ONNX file.
+    """
+    file = read_model(model)
+    for tensor in file.proto.graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            for entry in tensor.external_data:
+                if entry.key == "location":
+                    entry.value = (model.parent / entry.value).relative_to(path.parent).as_posix()
+        elif tensor.name in file.skipped:
+            data = file.skipped[tensor.name]
+            _refer(tensor, model.relative_to(path.parent).as_posix(), data.offset_bytes, data.size_bytes)
+    _write_whole(path, [file.proto.SerializeToString(deterministic=True)])
+
+
 def read_skeleton(path: Path) -> tuple[onnx.ModelProto, list[Weight]]:
     """Reads a model without its external weights.
 
@@ -195,9 +218,7 @@ def _write_with_data_file(head: bytes, graph: onnx.GraphProto, weights: Sequence
         chunks += (bytes(padding), weight)
         offset += padding
         header = weight.header()
-        header.data_location = onnx.TensorProto.EXTERNAL
-        for key, value in (("location", target.name), ("offset", str(offset)), ("length", str(weight.size_bytes))):
-            header.external_data.add(key=key, value=value)
+        _refer(header, target.name, offset, weight.size_bytes)
         headers.append(header)
         offset += weight.size_bytes
     _write_whole(target, chunks)
@@ -208,6 +229,12 @@ def _write_with_data_file(head: bytes, graph: onnx.GraphProto, weights: Sequence
     graph_bytes = whole.SerializeToString(deterministic=True)
     _write_whole(path, (head, _TAG_GRAPH, _varint(len(graph_bytes)), graph_bytes))
     return target
+
+
+def _refer(tensor: onnx.TensorProto, location: str, offset: int, size_bytes: int) -> None:
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", str(offset)), ("length", str(size_bytes))):
+        tensor.external_data.add(key=key, value=value)
 
 
 def _write_whole(path: Path, chunks: Iterable[bytes | Weight]) -> None:

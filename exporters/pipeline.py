@@ -15,6 +15,7 @@ from onnxport.exporters.exportable import Exportable
 from onnxport.exporters.graph import Graph
 from onnxport.exporters.hub_options import HubOptions
 from onnxport.exporters.manifest import Component, Manifest, Preprocessing, Source, VariantEntry, Verification
+from onnxport.exporters.onnx_writer import write_model
 from onnxport.exporters.progress import SILENT, Progress
 from onnxport.exporters.recipe import Recipe
 from onnxport.exporters.reference import Recording, record
@@ -144,13 +145,14 @@ def _trace(
             stage.note(note)
     with progress.stage(f"Export with {engine.name}, opset {recipe.opset}") as stage:
         contract = probe_contract(exportable, recipe.opset)
-        path = staging.work / "traced" / f"{COMPONENT}.onnx"
-        path.parent.mkdir()
-        engine.load()(exportable, contract, path)
+        traced = engine.load()(exportable, contract)
+        path = KINDS["base"].path(staging.path, COMPONENT)
+        write_model(traced.skeleton, traced.weights, path, external_data=recipe.external_data)
+        del traced
         check_written(path, contract)
         stage.size(sum(file.stat().st_size for file in path.parent.iterdir()))
     graph = Graph(COMPONENT, path, contract, exportable.hints)
-    builder = VariantBuilder(graph, staging.path, path.parent, recipe.level, recipe.target, recipe.external_data)
+    builder = VariantBuilder(graph, staging.path, staging.work, recipe.level, recipe.target, recipe.external_data)
     # Fusion runs in a child process: there is no need to wait for it before PyTorch runs the cases.
     prepared = beside.submit(builder.prepare, recipe.variants)
     files = loaded.copy_files(staging.path)

@@ -61,8 +61,8 @@ class Staging:
 
     @property
     def path(self) -> Path:
-        """The folder in which the bundle is built."""
-        return self._inside(_BUNDLE)
+        """The folder in which the bundle is built. It lies in `work`: scratch graphs may use weights that are in it."""
+        return self.work / _BUNDLE
 
     @property
     def work(self) -> Path:
@@ -75,8 +75,8 @@ class Staging:
             self._created = _make_parents(self._out.parent)
             _sweep(self._out)
             self._area, self._lock = _open_area(self._out)
-            self.path.mkdir()
             self.work.mkdir()
+            self.path.mkdir()
         except BaseException as e:
             self._discard(ignore_errors=True)
             if isinstance(e, OSError):

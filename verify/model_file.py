@@ -26,15 +26,23 @@ _WITH_LENGTH = 2
 
 
 @dataclass(frozen=True)
+class DataRange:
+    """A stretch of a file."""
+
+    offset_bytes: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
 class ModelFile:
     """A model in memory without its weights.
 
-    `skipped` names the initializers whose data stayed in the file, with its length in bytes; in `proto` they have
-    name, type and shape.
+    `skipped` names the initializers whose data stayed in the file, and where it lies there; in `proto` they have name,
+    type and shape.
     """
 
     proto: onnx.ModelProto
-    skipped: Mapping[str, int]
+    skipped: Mapping[str, DataRange]
 
 
 def read_model(path: Path) -> ModelFile:
@@ -43,7 +51,7 @@ def read_model(path: Path) -> ModelFile:
     Raises:
         ModelFileError: the file is missing, or is not an ONNX model (another format, truncated, empty).
     """
-    skipped: dict[str, int] = {}
+    skipped: dict[str, DataRange] = {}
     try:
         with path.open("rb") as file:
             if not path.stat().st_size:
@@ -71,14 +79,14 @@ class _Malformed(Exception):
     pass
 
 
-def _without_weights(data: mmap.mmap, skipped: dict[str, int]) -> bytes:
+def _without_weights(data: mmap.mmap, skipped: dict[str, DataRange]) -> bytes:
     parts: list[bytes] = []
     for field, start, body, end in _fields(data, 0, len(data)):
         parts.append(_message(_GRAPH, _light_graph(data, body, end, skipped)) if field == _GRAPH else data[start:end])
     return b"".join(parts)
 
 
-def _light_graph(data: mmap.mmap, start: int, end: int, skipped: dict[str, int]) -> bytes:
+def _light_graph(data: mmap.mmap, start: int, end: int, skipped: dict[str, DataRange]) -> bytes:
     parts: list[bytes] = []
     for field, begin, body, stop in _fields(data, start, end):
         if field == _INITIALIZER and stop - body >= _SKIPPED_FROM_BYTES:
@@ -88,12 +96,12 @@ def _light_graph(data: mmap.mmap, start: int, end: int, skipped: dict[str, int])
     return b"".join(parts)
 
 
-def _light_tensor(data: mmap.mmap, start: int, end: int, skipped: dict[str, int]) -> bytes:
+def _light_tensor(data: mmap.mmap, start: int, end: int, skipped: dict[str, DataRange]) -> bytes:
     parts: list[bytes] = []
     left_out = None
     for field, begin, body, stop in _fields(data, start, end):
         if field == _RAW_DATA and stop - body >= _SKIPPED_FROM_BYTES:
-            left_out = stop - body
+            left_out = DataRange(body, stop - body)
         else:
             parts.append(data[begin:stop])
     light = b"".join(parts)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from onnxport.exporters.errors import RecipeError
@@ -13,17 +12,18 @@ from onnxport.exporters.recipe import Recipe
 
 if TYPE_CHECKING:
     from onnxport.exporters.exportable import Exportable
+    from onnxport.exporters.graph import TracedModel
     from onnxport.verify.contract import GraphContract
 
 
 class ExportFunction(Protocol):
-    """Writes the graph of a module to `path`, large initializers in one data file beside it.
+    """Returns the graph of a module.
 
     Raises:
         EngineError: no graph computes the same as the module; the message says where and what to do.
     """
 
-    def __call__(self, exportable: Exportable, contract: GraphContract, path: Path) -> None: ...
+    def __call__(self, exportable: Exportable, contract: GraphContract) -> TracedModel: ...
 
 
 @dataclass(frozen=True)

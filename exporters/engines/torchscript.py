@@ -7,12 +7,12 @@ Parameters that share memory become one initializer, so tied weights stay tied.
 
 from __future__ import annotations
 
+import io
 import sys
 import warnings
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from onnxport.exporters.engines.control_flow import find_data_dependence
 from onnxport.exporters.errors import EngineError
 from onnxport.exporters.exportable import Exportable, to_tensors
-from onnxport.exporters.onnx_writer import Weight, split_large, write_model
+from onnxport.exporters.graph import TracedModel
+from onnxport.exporters.onnx_writer import Weight, split_large
 from onnxport.verify.contract import GraphContract, TensorSpec
 
 
@@ -43,22 +44,22 @@ class _ByKeyword(nn.Module):
         return tuple(self._exportable.run(dict(zip(self._names, inputs, strict=True))).values())
 
 
-def export_graph(exportable: Exportable, contract: GraphContract, path: Path) -> None:
+def export_graph(exportable: Exportable, contract: GraphContract) -> TracedModel:
     """See `ExportFunction`."""
     contract = contract.written()
     names = tuple(spec.name for spec in contract.inputs)
     wrapper = _ByKeyword(exportable, names)
     inputs = to_tensors(exportable.sample(exportable.example, np.random.default_rng(0)))
-    model = _trace(wrapper, exportable, inputs, contract, path)
+    model = _trace(wrapper, exportable, inputs, contract)
     weights = _attach_weights(model, wrapper, names)
     _sign(model, contract)
-    write_model(model, weights, path, external_data="always")
+    return TracedModel(model, weights)
 
 
 def _trace(
-    wrapper: _ByKeyword, exportable: Exportable, inputs: Mapping[str, Tensor], contract: GraphContract, path: Path
+    wrapper: _ByKeyword, exportable: Exportable, inputs: Mapping[str, Tensor], contract: GraphContract
 ) -> onnx.ModelProto:
-    bare = path.with_name("traced.onnx")
+    bare = io.BytesIO()
     dynamic = {
         spec.name: {i: dim for i, dim in enumerate(spec.shape) if isinstance(dim, str)}
         for spec in (*contract.inputs, *contract.outputs)
@@ -69,7 +70,7 @@ def _trace(
             torch.onnx.export(
                 wrapper,
                 tuple(inputs.values()),
-                str(bare),
+                bare,
                 dynamo=False,
                 opset_version=contract.opsets[""],
                 export_params=False,
@@ -92,8 +93,7 @@ def _trace(
                 "keeps the branch or number that the example took; write it with tensor operations (torch.where, "
                 "masks), or move it out of forward"
             )
-    model = onnx.load(bare)
-    bare.unlink()
+    model: onnx.ModelProto = onnx.ModelProto.FromString(bare.getvalue())
     return model
 
 

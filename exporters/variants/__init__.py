@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from onnxport.exporters.errors import VariantError
 from onnxport.exporters.graph import Graph, Variant
-from onnxport.exporters.onnx_writer import ExternalData, read_skeleton, split_large, write_model
+from onnxport.exporters.onnx_writer import ExternalData, read_skeleton, split_large, write_model, write_reference
 from onnxport.exporters.recipe import Level
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class VariantBuilder:
     Args:
         graph: the exported component.
         out_dir: where the variants go; made when missing.
-        work_dir: where intermediate files go; best the folder of `graph.path`, else the graph is copied there.
+        work_dir: where intermediate files go; best a folder above that of `graph.path`, else its weights are copied.
         level: ONNX Runtime's optimisation level of the serialised variants.
         target: "this-machine" allows passes whose result is tied to this CPU.
         external_data: whether weights go to a file beside the graph; "auto" by size.
@@ -94,15 +94,16 @@ class VariantBuilder:
 
     @cached_property
     def source(self) -> Path:
-        """The graph in `work_dir`, with its weights in a file beside it."""
-        path = self.graph.path
-        if path.parent.resolve() == self.work_dir.resolve():
-            return path.resolve()
+        """The graph in `work_dir`, with its weights in a file there or below."""
+        path, work_dir = self.graph.path.resolve(), self.work_dir.resolve()
         self.work_dir.mkdir(parents=True, exist_ok=True)
-        copy = self.intermediate("source.onnx")
-        skeleton, weights = read_skeleton(path)
-        write_model(skeleton, [*weights, *split_large(skeleton)], copy, external_data="always")
-        return copy
+        source = self.intermediate("source.onnx")
+        if path.is_relative_to(work_dir):
+            write_reference(path, source)
+        else:
+            skeleton, weights = read_skeleton(path)
+            write_model(skeleton, [*weights, *split_large(skeleton)], source, external_data="always")
+        return source
 
     @cached_property
     def fused(self) -> FusedGraph:

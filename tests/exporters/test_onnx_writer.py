@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 import numpy as np
 import onnx
@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxport.exporters import onnx_writer
 from onnxport.exporters.errors import VariantError
-from onnxport.exporters.onnx_writer import Weight, read_skeleton, split_large, write_model
+from onnxport.exporters.onnx_writer import Weight, read_skeleton, split_large, write_model, write_reference
 
 RNG = np.random.default_rng(0)
 W = RNG.normal(size=(64, 512)).astype(np.float32)
@@ -272,3 +272,25 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert (tmp_path / "single.onnx").stat().st_size > 2**28
     assert int(done.stdout) < 32 * 1024  # KiB; the weights are 256 MiB
+
+
+@pytest.mark.parametrize("external_data", ["always", "never"])
+def test_a_reference_uses_the_weights_where_they_are(tmp_path: Path, external_data: Literal["always", "never"]) -> None:
+    table = np.random.default_rng(0).normal(size=(64, 32)).astype(np.float32)
+    value = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("MatMul", ["x", "table"], ["y"])],
+        "g",
+        [value("x", onnx.TensorProto.FLOAT, ["n", 64])],
+        [value("y", onnx.TensorProto.FLOAT, ["n", 32])],
+        [onnx.numpy_helper.from_array(table, "table")],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    (tmp_path / "bundle").mkdir()
+    write_model(model, split_large(model), tmp_path / "bundle" / "model.onnx", external_data=external_data)
+    write_reference(tmp_path / "bundle" / "model.onnx", tmp_path / "work.onnx")
+    assert (tmp_path / "work.onnx").stat().st_size < 500
+    x = np.ones((3, 64), np.float32)
+    session = ort.InferenceSession(tmp_path / "work.onnx", providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], x @ table, rtol=1e-5)
+    assert onnx.numpy_helper.to_array(onnx.load(tmp_path / "work.onnx").graph.initializer[0]).tolist() == table.tolist()

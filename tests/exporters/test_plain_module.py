@@ -9,6 +9,7 @@ import pytest
 
 from onnxport.exporters.engines.torchscript import export_graph
 from onnxport.exporters.errors import EngineError, RecipeError, SignatureError, SourceError
+from onnxport.exporters.onnx_writer import write_model
 from onnxport.exporters.plain_module import ResizedExample, load_plain_module
 from onnxport.exporters.recipe import Recipe
 from onnxport.exporters.reference import TorchRunner, record
@@ -23,7 +24,8 @@ def exported(source: str, path: Path, recipe: Recipe) -> GraphContract:
     """Exports and compares at every case; returns the contract."""
     exportable = load_plain_module(source, recipe)
     contract = probe_contract(exportable, recipe.opset)
-    export_graph(exportable, contract, path)
+    traced = export_graph(exportable, contract)
+    write_model(traced.skeleton, traced.weights, path)
     recording = record(exportable, exportable.cases("full"), lambda done, total: None)
     assert len(recording.cases) > 1
     report = verify(recording.runner, OrtRunner(path), recording.cases, TOLERANCE, contract=contract)
@@ -91,7 +93,7 @@ def test_data_dependent_control_flow_names_the_module_and_the_line(plain_modules
     exportable = load_plain_module("plain_modules:gated", Recipe())
     contract = probe_contract(exportable, 17)
     with pytest.raises(EngineError, match=r"gate \(Gate\), plain_modules.py line \d+.*torch.where"):
-        export_graph(exportable, contract, tmp_path / "m.onnx")
+        export_graph(exportable, contract)
 
 
 def test_an_axis_the_module_does_not_take_is_an_error(plain_modules: str) -> None:

@@ -65,7 +65,7 @@ class TestCommit:
 
     def test_staging_is_on_the_filesystem_of_out(self, tmp_path: Path) -> None:
         with Staging(tmp_path / "out", overwrite=False) as staged:
-            assert staged.path.parent.parent == tmp_path
+            assert staged.path.parent == staged.work
             assert staged.work.parent.parent == tmp_path
 
     def test_replaces_a_bundle_when_asked(self, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from onnxport.exporters.engines.torchscript import export_graph
 from onnxport.exporters.errors import ReadBackError, RecipeError
 from onnxport.exporters.exportable import Exportable
 from onnxport.exporters.hub_options import HubOptions
+from onnxport.exporters.onnx_writer import write_model
 from onnxport.exporters.read_back import check_written
 from onnxport.exporters.recipe import Recipe
 from onnxport.exporters.reference import record
@@ -38,7 +39,8 @@ TASKS = (
 def export(folder: Path, path: Path, recipe: Recipe) -> tuple[Exportable, GraphContract]:
     exportable, _ = load_checkpoint(find_folder(str(folder), HubOptions()), recipe, HubOptions(), "eager")
     contract = probe_contract(exportable, recipe.opset)
-    export_graph(exportable, contract, path)
+    traced = export_graph(exportable, contract)
+    write_model(traced.skeleton, traced.weights, path, external_data="always")
     check_written(path, contract)
     return exportable, contract
 

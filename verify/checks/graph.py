@@ -147,9 +147,9 @@ def _runtime_ops(facts: GraphFacts) -> set[str]:
 def _inline_problems(file: ModelFile) -> list[str]:
     needed = {tensor.name: stored_bytes(tensor) for tensor in file.proto.graph.initializer}
     return [
-        f"{name} has {size_bytes} bytes of data; its shape needs {needed[name]}"
-        for name, size_bytes in file.skipped.items()
-        if size_bytes != needed[name]
+        f"{name} has {data.size_bytes} bytes of data; its shape needs {needed[name]}"
+        for name, data in file.skipped.items()
+        if data.size_bytes != needed[name]
     ][:3]
 
 
