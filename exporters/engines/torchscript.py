@@ -70,7 +70,7 @@ def _trace(
             torch.onnx.export(
                 wrapper,
                 tuple(inputs.values()),
-                bare,
+                bare,  # type: ignore[arg-type]  # a buffer works here, only the annotation lacks it
                 dynamo=False,
                 opset_version=contract.opsets[""],
                 export_params=False,
