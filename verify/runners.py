@@ -163,7 +163,7 @@ def _open(path: Path, provider: str, options: Mapping[str, str]) -> onnxruntime.
         )
     if not path.is_file():
         raise SessionError(f"There is no file {path}. Give the path of a .onnx or .ort file.")
-    session_options = _session_options(options)
+    session_options = make_session_options(options)
     try:
         session = onnxruntime.InferenceSession(
             str(path), sess_options=session_options, providers=[provider], enable_fallback=0
@@ -179,7 +179,12 @@ def _open(path: Path, provider: str, options: Mapping[str, str]) -> onnxruntime.
     return session
 
 
-def _session_options(options: Mapping[str, str]) -> Any:
+def make_session_options(options: Mapping[str, str]) -> Any:
+    """Returns an onnxruntime.SessionOptions; keys as in `OrtRunner`.
+
+    Raises:
+        SessionError: an option is malformed.
+    """
     import onnxruntime
 
     result = onnxruntime.SessionOptions()
