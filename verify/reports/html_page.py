@@ -1,0 +1,210 @@
+"""One self-contained HTML page: verdict, what failed, table, plots, every check. No script and nothing to download."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from onnxport.verify.reports.html_plots import plots
+from onnxport.verify.reports.html_style import STYLE
+from onnxport.verify.reports.outline import (
+    Section,
+    allowance_used,
+    counts,
+    criterion,
+    failures,
+    family,
+    flattened,
+    numbers,
+    problem,
+    reasons,
+    sections,
+    together,
+    worst,
+)
+from onnxport.verify.reports.printable import number, single_line, typeset
+
+if TYPE_CHECKING:
+    from onnxport.verify.report import CheckResult, Report
+
+_SHOWN_AT_ONCE = 5
+"""Failures of one kind that are not folded."""
+
+_MARK = {"pass": "✓", "fail": "✕"}
+# Nothing may be loaded or run, whatever a name in a report looks like.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+
+def to_html(report: Report) -> str:
+    """Returns the report as one HTML page that needs nothing else: light or dark by the reader's preference."""
+    found = sections(report)
+    body = "".join(
+        [
+            _verdict(report),
+            _failures(found),
+            _overview(found),
+            plots(found),
+            _checks(found),
+            _skipped(report),
+            _environment(report),
+        ]
+    )
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{report.verdict}: onnxport verification</title>\n<style>\n{STYLE}\n</style>\n</head>\n"
+        f"<body>\n<main>\n{body}</main>\n</body>\n</html>\n"
+    )
+
+
+def _verdict(report: Report) -> str:
+    said = {"pass": "Agrees with the reference", "fail": "Does not agree with the reference"}[report.verdict]
+    trouble = problem(report)
+    allowed = typeset(criterion(report.tolerance))
+    lead = f"{_text(trouble[:1].upper() + trouble[1:])}. " if trouble else ""
+    return (
+        f'<header><p class="over">onnxport verification</p>\n<h1 class="{report.verdict}">'
+        f"{_MARK[report.verdict]} {said}</h1>\n"
+        f'<p class="lead">{lead}{counts(report)}.</p>\n'
+        f'<p class="note">{_text(allowed[:1].upper() + allowed[1:])}.</p></header>\n'
+    )
+
+
+def _failures(found: Sequence[Section]) -> str:
+    kinds = []
+    for kind in failures(found):
+        place = "" if kind.section.variant is None else f" in {_text(kind.section.title)}"
+        items = [_item(check) for check in kind.checks]
+        kinds.append(
+            f'<article class="kind"><h3><code>{_text(kind.id)}</code>{place} '
+            f'<span class="quiet">{len(items):,} of {kind.put:,}</span></h3>\n{"".join(items[:_SHOWN_AT_ONCE])}'
+            f"{_folded(f'{len(items) - _SHOWN_AT_ONCE:,} more like this', ''.join(items[_SHOWN_AT_ONCE:]))}</article>\n"
+        )
+    return f'<section><h2 id="failed">What failed</h2>\n{"".join(kinds)}</section>\n' if kinds else ""
+
+
+def _item(check: CheckResult) -> str:
+    case = _case(check)
+    measured = "".join(
+        f"<div><dt>{_label(name)}</dt><dd>{_text(number(value))}</dd></div>" for name, value in numbers(check).items()
+    )
+    return (
+        f'<div class="item">{f"<p class=where>{case}</p>" if case else ""}<p>{_text(check.detail)}</p>'
+        f"{f'<dl>{measured}</dl>' if measured else ''}</div>\n"
+    )
+
+
+def _overview(found: Sequence[Section]) -> str:
+    families = list(dict.fromkeys(family(check) for section in found for check in section.checks))
+    head = "".join(f'<th scope="col">{_text(section.title)}</th>' for section in found)
+    rows = [
+        _matrix_row(name, [_cell([check for check in section.checks if family(check) == name]) for section in found])
+        for name in families
+    ]
+    ratios = [worst(section.checks) for section in found]
+    rows.append(_matrix_row("error / allowed", [_ratio(ratio) for ratio in ratios]))
+    rows.append(_matrix_row("verdict", [_outcome(together(section.checks)) for section in found], kind="sum"))
+    return (
+        f'<section><h2 id="overview">Checks by variant</h2>\n<div class="scroll" tabindex="0"><table class="matrix">'
+        f'<thead><tr><th scope="col">check</th>{head}</tr></thead>\n<tbody>\n{"".join(rows)}</tbody></table></div>'
+        "</section>\n"
+    )
+
+
+def _matrix_row(name: str, cells: Sequence[str], kind: str = "") -> str:
+    return (
+        f'<tr class="{kind}"><th scope="row">{_text(name)}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>\n'
+    )
+
+
+def _cell(checks: Sequence[CheckResult]) -> str:
+    verdict = together(checks)
+    if not verdict:
+        return ""
+    count = sum(check.verdict == verdict for check in checks)
+    told = {
+        "fail": f"{_MARK['fail']} {count:,} of {len(checks):,}",
+        "pass": f"{_MARK['pass']} {count:,}",
+        "skip": "skipped",
+    }
+    return f'<span class="{verdict} num">{told[verdict]}</span>'
+
+
+def _outcome(verdict: str) -> str:
+    return f'<span class="{verdict}">{verdict}</span>'
+
+
+def _ratio(ratio: float | None) -> str:
+    return "" if ratio is None else f'<span class="num {"" if ratio <= 1.0 else "fail"}">{number(ratio)}</span>'
+
+
+def _checks(found: Sequence[Section]) -> str:
+    tables = []
+    for section in found:
+        rows = "".join(_check_row(check) for check in section.checks)
+        names = ("", "check", "case, output", "error / allowed", "max abs diff", "detail")
+        head = "".join(f'<th scope="col">{name}</th>' for name in names)
+        table = f'<table class="checks"><thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody></table>'
+        tables.append(
+            _folded(f"{_text(section.title)}: {len(section.checks):,} checks", f'<div class="scroll">{table}</div>')
+        )
+    return f'<section><h2 id="checks">Every check</h2>\n{"".join(tables)}</section>\n'
+
+
+def _check_row(check: CheckResult) -> str:
+    cells = [
+        ("", _outcome(check.verdict)),
+        ("", f"<code>{_text(check.id)}</code>"),
+        ("", _case(check)),
+        ("error / allowed", _ratio(allowance_used(check))),
+        (
+            "max abs diff",
+            "" if check.max_abs_diff is None else f'<span class="num">{number(check.max_abs_diff)}</span>',
+        ),
+        ("", _text(check.detail)),
+    ]
+    return f"<tr>{''.join(f'<td{_named(name)}>{content}</td>' for name, content in cells)}</tr>\n"
+
+
+def _named(name: str) -> str:
+    return f' data-name="{name}"' if name else ""
+
+
+def _skipped(report: Report) -> str:
+    found = reasons(report.checks)
+    if not found:
+        return ""
+    lines = "".join(
+        f"<li>{', '.join(f'<code>{_text(check)}</code>' for check in ids)}: {_text(reason)}</li>\n"
+        for reason, ids in found.items()
+    )
+    return f'<section><h2 id="skipped">Skipped</h2>\n<ul class="reasons">\n{lines}</ul></section>\n'
+
+
+def _environment(report: Report) -> str:
+    known: dict[str, Any] = {**dict(sorted(report.environment.items())), **flattened(report.tolerance)}
+    rows = "".join(
+        f"<tr><th scope=row>{_text(name)}</th><td>{_text(str(value))}</td></tr>\n" for name, value in known.items()
+    )
+    return (
+        '<section><h2 id="environment">Environment and tolerance</h2>\n'
+        f"{_folded('Versions and values', f'<table><tbody>{rows}</tbody></table>')}</section>\n"
+    )
+
+
+def _folded(title: str, content: str) -> str:
+    return f"<details><summary>{title}</summary>\n{content}</details>\n" if content else ""
+
+
+def _case(check: CheckResult) -> str:
+    return ", ".join(_text(part) for part in (check.case, check.output) if part)
+
+
+def _label(name: str) -> str:
+    return _text(name.replace("_", " "))
+
+
+def _text(text: str) -> str:
+    return escape(single_line(text))

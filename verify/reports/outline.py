@@ -1,0 +1,175 @@
+"""What a reader looks for in a report, in the order they look for it: verdict, failures, sections, numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from onnxport.verify.reports.printable import single_line
+from onnxport.verify.tolerance import Statistics, Tolerance
+
+if TYPE_CHECKING:
+    from onnxport.verify.report import CheckResult, Report
+
+WHOLE_BUNDLE = "bundle"
+"""Title of the section of checks that concern no single variant."""
+
+_FIRST = ("base", "optimized")
+_NOT_NUMBERS = frozenset({"id", "component", "variant", "case", "output", "verdict", "detail"})
+
+
+@dataclass(frozen=True)
+class Section:
+    """The checks of one variant of one component, or those of the bundle as a whole (both None)."""
+
+    component: str | None
+    variant: str | None
+    title: str
+    checks: tuple[CheckResult, ...]
+
+
+def sections(report: Report) -> list[Section]:
+    """Returns the bundle's own checks first, then component by component: base, optimized, the others by name."""
+    found: dict[tuple[str | None, str | None], list[CheckResult]] = {}
+    for check in report.checks:
+        found.setdefault((check.component, check.variant), []).append(check)
+    several = len({component for component, _ in found if component}) > 1
+
+    def title(component: str | None, variant: str | None) -> str:
+        parts = (component if several or not variant else None, variant)
+        return " / ".join(part for part in parts if part) or WHOLE_BUNDLE
+
+    ordered = sorted(found, key=lambda place: (place[0] or "", _variant_order(place[1])))
+    return [Section(*place, title(*place), tuple(found[place])) for place in ordered]
+
+
+def problem(report: Report) -> str | None:
+    """Returns why the verdict is "fail" although no check failed; None if a check did, or the verdict is "pass"."""
+    if report.verdict == "pass" or any(check.verdict == "fail" for check in report.checks):
+        return None
+    return report.detail or "the verdict is fail, and no check says why"
+
+
+def family(check: CheckResult) -> str:
+    """`outputs` of `outputs.match`."""
+    return check.id.partition(".")[0]
+
+
+def together(checks: Sequence[CheckResult]) -> str:
+    """One verdict for several: a failure shows, a pass outweighs a skip, nothing is nothing."""
+    verdicts = {check.verdict for check in checks}
+    return next((verdict for verdict in ("fail", "pass", "skip") if verdict in verdicts), "")
+
+
+def allowance_used(check: CheckResult) -> float | None:
+    """How much of the allowed error a check found: up to 1 passes. None if it measured no error.
+
+    `worst_ratio` where elements were judged. For statistics the same question is put to each threshold: how far from
+    perfect, over how far is allowed; the largest answer counts.
+    """
+    if check.worst_ratio is not None:
+        return check.worst_ratio
+    shares = (
+        _share(check.min_cosine, check.min_cosine_allowed, best=1.0),
+        _share(check.rms_error, check.max_rms_error_allowed, best=0.0),
+        _share(check.argmax_agreement, check.min_argmax_agreement_allowed, best=1.0),
+    )
+    known = [share for share in shares if share is not None]
+    return max(known) if known else None
+
+
+def worst(checks: Sequence[CheckResult]) -> float | None:
+    """Returns the largest `allowance_used`; None if no check measured an error."""
+    return max((used for check in checks if (used := allowance_used(check)) is not None), default=None)
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The failures of one kind of check in one section, the worst first, out of `put` checks of that kind."""
+
+    section: Section
+    id: str
+    checks: tuple[CheckResult, ...]
+    put: int
+
+
+def failures(found: Sequence[Section]) -> list[Failed]:
+    """Returns everything that failed, kind by kind."""
+    result = []
+    for section in found:
+        for check_id in dict.fromkeys(check.id for check in section.checks):
+            put = [check for check in section.checks if check.id == check_id]
+            failed = [check for check in put if check.verdict == "fail"]
+            if failed:
+                ordered = tuple(sorted(failed, key=_badness, reverse=True))
+                result.append(Failed(section, check_id, ordered, len(put)))
+    return result
+
+
+def reasons(checks: Sequence[CheckResult]) -> dict[str, list[str]]:
+    """Returns reason to the ids of the checks that were skipped for it, each named once."""
+    found: dict[str, dict[str, None]] = {}
+    for check in checks:
+        if check.verdict == "skip":
+            found.setdefault(check.detail, {})[check.id] = None
+    return {reason: list(ids) for reason, ids in found.items()}
+
+
+def numbers(check: CheckResult) -> dict[str, Any]:
+    """Returns every number that the check carries, by its name in report.json."""
+    fields = {name: getattr(check, name) for name in type(check).model_fields if name not in _NOT_NUMBERS}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def counts(report: Report) -> str:
+    """ "120 passed, 3 failed, 5 skipped"."""
+    return f"{report.summary.passed} passed, {report.summary.failed} failed, {report.summary.skipped} skipped"
+
+
+def criterion(tolerance: Tolerance | Statistics) -> str:
+    """Returns the criterion that was asked for, as a sentence without its full stop."""
+    if isinstance(tolerance, Tolerance):
+        overrides = f", other values for {', '.join(sorted(tolerance.per_output))}" if tolerance.per_output else ""
+        return f"allowed: |difference| <= {tolerance.atol:g} + {tolerance.rtol:g} * |reference|{overrides}"
+    return (
+        f"required: cosine >= {tolerance.min_cosine:g}, argmax agreement >= {tolerance.min_argmax_agreement:g}, "
+        f"RMS error <= {tolerance.max_rms_error:g}"
+    )
+
+
+def flattened(tolerance: Tolerance | Statistics) -> dict[str, str]:
+    """Returns every value of the criterion by its dotted name ("per_output.logits.rtol")."""
+
+    def walk(value: Any, name: str) -> Iterator[tuple[str, str]]:
+        if isinstance(value, dict):
+            for key in sorted(value):
+                yield from walk(value[key], f"{name}.{key}" if name else key)
+        else:
+            yield name, f"{value:g}" if isinstance(value, float) else single_line(str(value))
+
+    return dict(walk(tolerance.model_dump(), ""))
+
+
+def _variant_order(variant: str | None) -> tuple[int, str]:
+    if variant is None:
+        return -1, ""
+    return (_FIRST.index(variant), "") if variant in _FIRST else (len(_FIRST), variant)
+
+
+def _badness(check: CheckResult) -> float:
+    """Without a number it did not even come to values."""
+    used = allowance_used(check)
+    return math.inf if used is None or math.isnan(used) else used
+
+
+def _share(value: float | None, threshold: float | None, *, best: float) -> float | None:
+    if value is None or threshold is None:
+        return None
+    error, allowed = abs(best - value), abs(best - threshold)
+    if math.isnan(error):
+        return math.inf
+    if allowed == 0.0:
+        return 0.0 if error == 0.0 else math.inf
+    return error / allowed
