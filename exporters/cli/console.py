@@ -58,6 +58,10 @@ class Console:
         if not self._quiet:
             self._say(text)
 
+    def commands(self, text: str) -> None:
+        """Prints commands for a CI system. On stderr, which it reads as well, so that stdout stays one document."""
+        self._say(text.rstrip("\n"))
+
     def failure(self, failure: Failure) -> None:
         """Tells why the command ends badly: one message on stderr, with --json also as the document."""
         self._say(f"error: {failure.message}")

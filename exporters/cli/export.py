@@ -13,18 +13,21 @@ from onnxport.exporters.cli.console import Console
 from onnxport.exporters.cli.flag_syntax import parse_axes, parse_required_fusions, parse_static
 from onnxport.exporters.cli.options import (
     VERIFICATION,
+    Annotate,
     AsJson,
     Atol,
     CacheDir,
     Debug,
     Offline,
     Quiet,
+    Reports,
     Revision,
     Rtol,
     SuiteName,
     Token,
     TrustRemoteCode,
 )
+from onnxport.exporters.cli.report_files import print_annotations, refuse_unwritable, write_reports
 from onnxport.exporters.cli.verdict import as_document, show_report
 
 EXAMPLES = (
@@ -125,6 +128,8 @@ def export(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the bundle that OUT is.", rich_help_panel="Output")
     ] = False,
+    reports: Reports = None,
+    annotate: Annotate = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -141,6 +146,9 @@ def export(
     from onnxport.exporters.recipe_file import load_recipe, override
 
     console = Console(quiet=quiet, as_json=as_json)
+    if no_verify and (reports or annotate):
+        raise typer.BadParameter("there is nothing to report with --no-verify", param_hint="--report/--annotate")
+    refuse_unwritable(reports or [], out)
     wanted = override(
         load_recipe(recipe) if recipe is not None else Recipe(),
         task=task,
@@ -163,6 +171,7 @@ def export(
     # PyTorch runs the cases while a child process fuses the graph: threads that wait must not keep the cores busy.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with hushed(debug=debug):
+        from onnxport.exporters.bundle import load_bundle
         from onnxport.exporters.errors import VerificationFailed
         from onnxport.exporters.pipeline import export as export_bundle
 
@@ -171,13 +180,20 @@ def export(
                 source, out, recipe=wanted, hub=hub, overwrite=overwrite, verify=not no_verify, progress=console
             )
         except VerificationFailed as failed:
+            write_reports(reports or [], failed.report)
             show_report(console, failed.report)
+            if annotate:
+                kept = out.with_name(failed.path.name)
+                print_annotations(console, failed.report, kept, load_bundle(kept).manifest)
             console.note(str(failed))
             console.document({"bundle": None, "failed_bundle": str(failed.path), "report": as_document(failed.report)})
             return 1
         report = bundle.report()
     if report is not None:
+        write_reports(reports or [], report)
         show_report(console, report)
+        if annotate:
+            print_annotations(console, report, out, bundle.manifest)
     console.data(f"{out} is written" if report is not None else f"{out} is written, not verified")
     console.document(
         {

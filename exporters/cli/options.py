@@ -49,6 +49,19 @@ SuiteName = Annotated[
         "--suite", metavar="quick|standard|full", help="Collection of test cases.", rich_help_panel=VERIFICATION
     ),
 ]
+Reports = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--report",
+        metavar="FILE",
+        help="Also write the report: .json, .xml (JUnit), .md, .html. Repeatable.",
+        rich_help_panel=_OUTPUT,
+    ),
+]
+Annotate = Annotated[
+    bool,
+    typer.Option("--annotate", help="Failures as workflow annotations on stderr.", rich_help_panel=_OUTPUT),
+]
 
 Revision = Annotated[
     str | None, typer.Option(metavar="REV", help="Branch, tag or commit on the Hub.", rich_help_panel=_HUB)

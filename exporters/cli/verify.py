@@ -11,18 +11,21 @@ from onnxport.exporters.cli.chatter import hushed
 from onnxport.exporters.cli.console import Console
 from onnxport.exporters.cli.options import (
     VERIFICATION,
+    Annotate,
     AsJson,
     Atol,
     CacheDir,
     Debug,
     Offline,
     Quiet,
+    Reports,
     Revision,
     Rtol,
     SuiteName,
     Token,
     TrustRemoteCode,
 )
+from onnxport.exporters.cli.report_files import print_annotations, refuse_unwritable, write_reports
 from onnxport.exporters.cli.verdict import as_document, show_report
 
 if TYPE_CHECKING:
@@ -32,7 +35,7 @@ EXAMPLES = (
     "Examples:\n\n"
     "onnxport verify bundles/minilm\n\n"
     "onnxport verify bundles/minilm --against sentence-transformers/all-MiniLM-L6-v2 --suite full\n\n"
-    "onnxport verify bundles/minilm --variant optimized --report report.json --json"
+    "onnxport verify bundles/minilm --variant optimized --report report.html --report junit.xml --json"
 )
 
 
@@ -51,6 +54,10 @@ def verify(
         typer.Option(metavar="NAME", help="Default: every variant. Repeatable.", rich_help_panel=VERIFICATION),
     ] = None,
     suite: SuiteName = None,
+    case: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Replay this case alone.", rich_help_panel=VERIFICATION),
+    ] = None,
     rtol: Rtol = None,
     atol: Atol = None,
     provider: Annotated[
@@ -59,15 +66,13 @@ def verify(
             metavar="NAME", help="Execution provider, like CPUExecutionProvider.", rich_help_panel=VERIFICATION
         ),
     ] = None,
-    report: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="Also write the report there (.json). Repeatable.", rich_help_panel="Output"),
-    ] = None,
     revision: Revision = None,
     token: Token = None,
     cache_dir: CacheDir = None,
     offline: Offline = False,
     trust_remote_code: TrustRemoteCode = False,
+    reports: Reports = None,
+    annotate: Annotate = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -81,9 +86,8 @@ def verify(
     from onnxport.exporters.hub_options import HubOptions
 
     console = Console(quiet=quiet, as_json=as_json)
-    known_suite = _known_suite(suite)
-    for path in report or []:
-        _refuse_report_path(path)
+    chosen_suite = known_suite(suite)
+    refuse_unwritable(reports or [], bundle)
     with hushed(debug=debug):
         from onnxport.exporters.bundle import load_bundle
         from onnxport.exporters.verification import verify_bundle
@@ -95,28 +99,33 @@ def verify(
 
             hub = HubOptions(revision, token, cache_dir, offline, trust_remote_code)
             with console.stage("Reference in PyTorch") as stage:
-                recording = reference_for(loaded, against, hub, known_suite)
-                for case, reason in recording.refused.items():
-                    stage.note(f"case {case} left out: {reason}")
+                recording = reference_for(loaded, against, hub, chosen_suite, case)
+                for refused, reason in recording.refused.items():
+                    stage.note(f"case {refused} left out: {reason}")
         with console.stage("Verify"):
             result = verify_bundle(
                 loaded,
                 reference=recording.runner if recording else None,
                 cases=recording.cases if recording else None,
                 variants=variant,
-                suite=known_suite,
+                invariants=recording.invariants if recording else None,
+                beside=recording.checks if recording else (),
+                case=case,
+                suite=chosen_suite,
                 rtol=rtol,
                 atol=atol,
                 provider=provider,
             )
-    for path in report or []:
-        path.write_text(result.to_json(), encoding="utf-8")
+    write_reports(reports or [], result)
     show_report(console, result)
+    if annotate:
+        print_annotations(console, result, bundle, loaded.manifest)
     console.document(as_document(result))
     return 0 if result.verdict == "pass" else 1
 
 
-def _known_suite(name: str | None) -> Suite | None:
+def known_suite(name: str | None) -> Suite | None:
+    """Returns the name as that of a suite; refuses any other."""
     from onnxport.exporters.recipe import Suite
     from onnxport.exporters.suggestion import expected_one_of
 
@@ -124,11 +133,3 @@ def _known_suite(name: str | None) -> Suite | None:
     if name is not None and name not in suites:
         raise typer.BadParameter(f"seen {name!r}; {expected_one_of(name, suites)}", param_hint="--suite")
     return next((suite for suite in suites if suite == name), None)
-
-
-def _refuse_report_path(path: Path) -> None:
-    """Before the checks run: minutes of work should not end with a file that cannot be written."""
-    if path.suffix != ".json":
-        raise typer.BadParameter(f"seen {str(path)!r}; reports are written as .json", param_hint="--report")
-    if not path.absolute().parent.is_dir():
-        raise typer.BadParameter(f"{str(path.parent)!r} is no folder; create it first", param_hint="--report")

@@ -71,7 +71,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["export", "x", "y", "--recipe", "int8-cpuu"], "did you mean 'int8-cpu'?"),
         (["export", "x", "y", "--recipe", "missing.yaml"], "missing.yaml"),
         (["verify", "x", "--suite", "fulll"], "did you mean 'full'?"),
-        (["verify", "x", "--report", "r.xml"], ".json"),
+        (["verify", "x", "--report", "r.txt"], ".json, .xml, .md, .html"),
         (["verify", "x", "--report", "no/such/folder/r.json"], "no folder"),
         (["verify", "x", "--atol", "-1"], "-1"),
         (["verify", "no-such-bundle"], "no-such-bundle"),

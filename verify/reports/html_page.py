@@ -90,10 +90,8 @@ def _item(check: CheckResult) -> str:
     measured = "".join(
         f"<div><dt>{_label(name)}</dt><dd>{_text(number(value))}</dd></div>" for name, value in numbers(check).items()
     )
-    return (
-        f'<div class="item">{f"<p class=where>{case}</p>" if case else ""}<p>{_text(check.detail)}</p>'
-        f"{f'<dl>{measured}</dl>' if measured else ''}</div>\n"
-    )
+    where = f'<p class="where">{case}</p>' if case else ""
+    return f'<div class="item">{where}<p>{_text(check.detail)}</p>{f"<dl>{measured}</dl>" if measured else ""}</div>\n'
 
 
 def _overview(found: Sequence[Section]) -> str:
@@ -186,7 +184,7 @@ def _skipped(report: Report) -> str:
 def _environment(report: Report) -> str:
     known: dict[str, Any] = {**dict(sorted(report.environment.items())), **flattened(report.tolerance)}
     rows = "".join(
-        f"<tr><th scope=row>{_text(name)}</th><td>{_text(str(value))}</td></tr>\n" for name, value in known.items()
+        f'<tr><th scope="row">{_text(name)}</th><td>{_text(str(value))}</td></tr>\n' for name, value in known.items()
     )
     return (
         '<section><h2 id="environment">Environment and tolerance</h2>\n'

@@ -101,8 +101,8 @@ def _definitions(axis: Axis) -> str:
 
 def _axis_row(axis: Axis) -> str:
     labels = "".join(
-        f'<text{" class=one" if power == 0 else ""} x="{axis.position(10.0**power):.2f}%" y="12" text-anchor="middle">'
-        f"{'1' if power == 0 else '10' + str(power).translate(_SUPERSCRIPT)}</text>"
+        f'<text class="{"tick" if power else "one"}" x="{axis.position(10.0**power):.2f}%" y="12" text-anchor="middle">'
+        f"{'10' + str(power).translate(_SUPERSCRIPT) if power else '1'}</text>"
         for power in axis.ticks()
     )
     plot = f'<div class="plot"><svg>{labels}</svg></div>'
@@ -147,7 +147,7 @@ def _bars(section: Section, ratios: Sequence[float], axis: Axis, series: int) ->
         )
     told = f"{section.title}: {len(ratios)} comparisons, median {number(median(ratios))}, largest {number(max(ratios))}"
     return _row(
-        f"{_escaped(section.title)} <span class=quiet>{len(ratios):,}</span>",
+        f'{_escaped(section.title)} <span class="quiet">{len(ratios):,}</span>',
         f'<svg role="img" aria-label="{_escaped(told)}"><use href="#grid"/>'
         f'<svg height="{_BARS_HEIGHT}" y="8">{"".join(drawn)}</svg></svg>',
         max(ratios),

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onnxport.verify.reports.printable import single_line
-from onnxport.verify.tolerance import Statistics, Tolerance
 
 if TYPE_CHECKING:
     from onnxport.verify.report import CheckResult, Report
+    from onnxport.verify.tolerance import Statistics, Tolerance
 
 WHOLE_BUNDLE = "bundle"
 """Title of the section of checks that concern no single variant."""
@@ -130,6 +130,8 @@ def counts(report: Report) -> str:
 
 def criterion(tolerance: Tolerance | Statistics) -> str:
     """Returns the criterion that was asked for, as a sentence without its full stop."""
+    from onnxport.verify.tolerance import Tolerance
+
     if isinstance(tolerance, Tolerance):
         overrides = f", other values for {', '.join(sorted(tolerance.per_output))}" if tolerance.per_output else ""
         return f"allowed: |difference| <= {tolerance.atol:g} + {tolerance.rtol:g} * |reference|{overrides}"
