@@ -332,6 +332,8 @@ def _named_paths(manifest: Manifest) -> Iterator[tuple[str, str]]:
         yield "the report", manifest.verification.report
     if manifest.verification.golden is not None:
         yield "the golden tensors", manifest.verification.golden
+    if manifest.verification.tokenizer is not None:
+        yield "the tokenizer's record", manifest.verification.tokenizer
 
 
 def _relative(path: Path, root: Path) -> str:

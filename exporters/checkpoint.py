@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,19 +47,13 @@ def load_checkpoint(
         TaskError: the task cannot be told or does not fit.
         SignatureError: the model needs an input that cannot be made.
     """
-    with ThreadPoolExecutor(1) as beside:  # hashing lets go of the interpreter lock, and loading takes longer
-        weights_sha256 = beside.submit(hash_weights, folder.path)
-        return _load(folder, recipe, hub, attention, weights_sha256)
-
-
-def _load(
-    folder: CheckpointFolder, recipe: Recipe, hub: HubOptions, attention: str, weights_sha256: Future[str]
-) -> tuple[Exportable, Any | None]:
     config = _load_config(folder, hub)
     task = choose_task(recipe.task, config, folder.path)
     tokenizer = load_tokenizer(folder.path, trust_remote_code=hub.trust_remote_code)
     stages = read_stages(folder.path, getattr(torch, recipe.dtype)) if task.name == "sentence-similarity" else None
-    transformer, missing = _load_model(folder, config, task, recipe, hub, attention)
+    with ThreadPoolExecutor(1) as beside:  # hashing lets go of the interpreter lock, and loading takes longer
+        weights_sha256 = beside.submit(hash_weights, folder.path)
+        transformer, missing = _load_model(folder, config, task, recipe, hub, attention)
     text = _text_inputs(transformer, config, tokenizer, stages, task, recipe)
     module: nn.Module = transformer
     if stages is not None:
@@ -85,6 +79,7 @@ def _load(
         outputs=task.outputs,
         extra_outputs=recipe.outputs,
         mask=MASK if MASK in text.names else None,
+        vocabularies=text.vocabularies,
         decisions=task.decisions,
         hints=_fusion_hints(config),
         source=Source(
@@ -113,9 +108,12 @@ def _load_config(folder: CheckpointFolder, hub: HubOptions) -> Any:
     from transformers import AutoConfig
 
     try:
-        return AutoConfig.from_pretrained(folder.path, trust_remote_code=hub.trust_remote_code, local_files_only=True)
+        config = AutoConfig.from_pretrained(folder.path, trust_remote_code=hub.trust_remote_code, local_files_only=True)
     except Exception as e:
         raise SourceError(f"config.json of {folder.label} cannot be read: {_reason(e)}") from e
+    # A decoder that serves as an encoder (embedding models) would return its cache among the outputs.
+    config.use_cache = False
+    return config
 
 
 def _load_model(
@@ -160,6 +158,11 @@ def _text_inputs(
         raise SignatureError(
             f"{type(model).__name__} takes {', '.join(accepted)} and the tokenizer emits {', '.join(sorted(emitted))}; "
             f"onnxport can make {', '.join(KNOWN_INPUTS)}"
+        )
+    if not isinstance(getattr(config, "vocab_size", None), int):
+        raise SignatureError(
+            f"{type(model).__name__} is no text encoder: its config has no vocab_size of its own; onnxport exports models "
+            "that read one text"
         )
     limit = _max_length(model, config, tokenizer)
     axes, static = token_axes(task.token_axes, names, recipe)
@@ -241,12 +244,14 @@ def _without_untrained_outputs(exportable: Exportable, missing: set[str], folder
     changing them and looking.
     """
     module = exportable.module
+    generator = torch.Generator().manual_seed(0)
     inputs = to_tensors(exportable.sample(exportable.example, np.random.default_rng(0)))
     with torch.inference_mode():
         before = {name: tensor.clone() for name, tensor in exportable.run(inputs).items()}
         for name, tensor in _named_tensors(module).items():
             if tensor.is_floating_point() and any(name == key or name.endswith("." + key) for key in missing):
-                tensor.add_(1.0)
+                # Noise, not a shift: a layer norm that follows would take a shift away again.
+                tensor.add_(torch.randn(tensor.shape, generator=generator).to(tensor.dtype))
         after = exportable.run(inputs)
     tainted = {name for name in before if not torch.equal(before[name], after[name])}
     some = ", ".join(sorted(missing)[:3]) + (" ..." if len(missing) > 3 else "")
@@ -268,7 +273,7 @@ def _named_tensors(module: nn.Module) -> Mapping[str, torch.Tensor]:
 
 
 def _reason(error: BaseException) -> str:
-    """The part of a third party's message that a person needs: its type and first lines, without file system paths."""
+    """The part of a third party's message that a person needs: its type and first lines, the home folder as "~"."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = " ".join(lines[:2]).replace(str(Path.home()), "~")
     return f"{type(error).__name__}: {text[:400]}"

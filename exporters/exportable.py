@@ -15,7 +15,7 @@ from onnxport.exporters.graph import FusionHints
 from onnxport.exporters.manifest import Preprocessing, Source
 from onnxport.exporters.suggestion import expected_one_of
 from onnxport.verify.cases import Case
-from onnxport.verify.contract import AxisRange, Dim
+from onnxport.verify.contract import AxisRange, Dim, Vocabulary
 
 EXTRA_OUTPUTS = ("hidden_states", "attentions")
 """What most transformers models return when asked."""
@@ -40,6 +40,7 @@ class Exportable:
         dropped_outputs: outputs that are left out because the checkpoint has no weights for them.
         extra_outputs: what transformers returns when asked ("hidden_states"), kept besides `outputs`.
         mask: the input whose zeros mark padding.
+        vocabularies: of inputs that hold ids, what they may hold.
         decisions: outputs whose argmax a user acts on, with the axis.
         notes: things a person should know, one line each.
     """
@@ -55,6 +56,7 @@ class Exportable:
     dropped_outputs: frozenset[str] = frozenset()
     extra_outputs: tuple[str, ...] = ()
     mask: str | None = None
+    vocabularies: Mapping[str, Vocabulary] = field(default_factory=dict)
     decisions: Mapping[str, int] = field(default_factory=dict)
     hints: FusionHints = field(default_factory=FusionHints)
     preprocessing: Preprocessing = field(default_factory=Preprocessing)

@@ -7,7 +7,8 @@ from typing import Literal
 from pydantic import Field
 
 from onnxport.exporters.recipe import Recipe
-from onnxport.verify.contract import AxisRange, BundlePath, FileRecord, Model, TensorSpec
+from onnxport.verify.contract import AxisRange, BundlePath, FileRecord, Model, TensorSpec, Vocabulary
+from onnxport.verify.relations import Invariant
 
 MANIFEST_NAME = "bundle.json"
 
@@ -57,11 +58,12 @@ class VariantEntry(Model):
 
 
 class Component(Model):
-    """One graph of the model and its variants."""
+    """One graph of the model and its variants. `vocabularies`: input name to the ids it may hold."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     axes: dict[str, AxisRange]
+    vocabularies: dict[str, Vocabulary] = Field(default_factory=dict)
     variants: dict[str, VariantEntry]
 
 
@@ -80,7 +82,8 @@ class Verification(Model):
     """The verdict that the export ended with. `verdict` "skip": exported with --no-verify.
 
     `mask` names the input whose zeros mark padded positions; `decisions` names outputs whose argmax is what a user
-    acts on, with the axis. `golden` and `report` are paths in the bundle.
+    acts on, with the axis. `invariants`: which relations between cases PyTorch keeps (`relations.RELATIONS`); None: not
+    measured. `golden`, `tokenizer` and `report` are paths in the bundle.
     """
 
     verdict: Literal["pass", "fail", "skip"]
@@ -91,6 +94,8 @@ class Verification(Model):
     decisions: dict[str, int] = Field(default_factory=dict)
     report: BundlePath | None = None
     golden: BundlePath | None = None
+    tokenizer: BundlePath | None = None
+    invariants: dict[str, Invariant] | None = None
 
 
 class Manifest(Model):

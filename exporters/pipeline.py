@@ -18,18 +18,23 @@ from onnxport.exporters.manifest import Component, Manifest, Preprocessing, Sour
 from onnxport.exporters.onnx_writer import write_model
 from onnxport.exporters.progress import SILENT, Progress
 from onnxport.exporters.recipe import Recipe
-from onnxport.exporters.reference import Recording, record
+from onnxport.exporters.reference import Recording, record, with_invariants
 from onnxport.exporters.staging import Staging
 from onnxport.exporters.suggestion import expected_one_of
+from onnxport.exporters.tokenizer_evidence import check_tokenizer, record_tokenizer
 from onnxport.exporters.toolchain import toolchain
 from onnxport.exporters.variants import KINDS, VariantBuilder
 from onnxport.exporters.verification import subjects
 from onnxport.verify import Report, save_golden, select_golden, verify_subject
+from onnxport.verify.contract import GraphContract
 from onnxport.verify.report import CheckResult
+from onnxport.verify.suites import in_suite
+from onnxport.verify.tokenizer_record import TokenizerRecord
 from onnxport.verify.tolerance import Tolerance
 
 COMPONENT = "model"
 GOLDEN = "verification/golden.safetensors"
+TOKENIZER = "verification/tokenizer.json"
 REPORT = "verification/report.json"
 
 
@@ -46,6 +51,7 @@ class _Traced:
     decisions: Mapping[str, int]
     example: Mapping[str, int]
     recording: Recording | None
+    tokenizer: TokenizerRecord | None
 
 
 def export(
@@ -87,7 +93,7 @@ def export(
         recipe = recipe.model_copy(update={"task": traced.source.task})
         entries = _build_variants(traced, recipe, staging, progress)
         manifest = _manifest(traced, recipe, engine, entries)
-        report = _verify(traced.recording, manifest, staging.path, progress) if traced.recording is not None else None
+        report = _verify(traced, manifest, staging.path, hub, progress) if traced.recording is not None else None
         with progress.stage("Bundle") as stage:
             if report is not None:
                 (staging.path / REPORT).write_text(report.to_json(), encoding="utf-8")
@@ -156,7 +162,10 @@ def _trace(
     # Fusion runs in a child process: there is no need to wait for it before PyTorch runs the cases.
     prepared = beside.submit(builder.prepare, recipe.variants)
     files = loaded.copy_files(staging.path)
-    recording = _record(exportable, recipe, staging.path, progress) if verify else None
+    recording = _record(exportable, contract, recipe, staging.path, progress) if verify else None
+    tokenizer = record_tokenizer(loaded.tokenizer) if verify and loaded.tokenizer is not None else None
+    if tokenizer is not None:
+        (staging.path / TOKENIZER).write_text(tokenizer.to_json(), encoding="utf-8")
     return _Traced(
         graph=graph,
         builder=builder,
@@ -167,13 +176,17 @@ def _trace(
         decisions=exportable.decisions,
         example=exportable.example,
         recording=recording,
+        tokenizer=tokenizer,
     )
 
 
-def _record(exportable: Exportable, recipe: Recipe, root: Path, progress: Progress) -> Recording:
+def _record(
+    exportable: Exportable, contract: GraphContract, recipe: Recipe, root: Path, progress: Progress
+) -> Recording:
     cases = exportable.cases(recipe.suite)
     with progress.stage(f"Reference: {len(cases)} cases in PyTorch") as stage:
         recording = record(exportable, cases, stage.advance)
+        recording = with_invariants(recording, exportable, contract, recipe)
         for name, reason in recording.refused.items():
             stage.note(f"case {name} left out: {reason}")
         (root / GOLDEN).parent.mkdir()
@@ -208,7 +221,13 @@ def _manifest(traced: _Traced, recipe: Recipe, engine: Engine, entries: Mapping[
         toolchain=toolchain(engine.name),
         recipe=recipe,
         components={
-            COMPONENT: Component(inputs=contract.inputs, outputs=contract.outputs, axes=axes, variants=dict(entries))
+            COMPONENT: Component(
+                inputs=contract.inputs,
+                outputs=contract.outputs,
+                axes=axes,
+                vocabularies=contract.vocabularies,
+                variants=dict(entries),
+            )
         },
         preprocessing=traced.preprocessing,
         verification=Verification(
@@ -219,6 +238,8 @@ def _manifest(traced: _Traced, recipe: Recipe, engine: Engine, entries: Mapping[
             mask=traced.mask,
             decisions=dict(traced.decisions),
             golden=GOLDEN if traced.recording is not None else None,
+            tokenizer=TOKENIZER if traced.tokenizer is not None else None,
+            invariants=None if traced.recording is None else traced.recording.invariants,
         ),
         files=(),
     )
@@ -247,12 +268,15 @@ def _proven_sizes(traced: _Traced) -> dict[str, tuple[int, ...]]:
     return {axis: tuple(sorted(seen)) for axis, seen in sizes.items()}
 
 
-def _verify(recording: Recording, manifest: Manifest, root: Path, progress: Progress) -> Report:
+def _verify(traced: _Traced, manifest: Manifest, root: Path, hub: HubOptions, progress: Progress) -> Report:
+    recipe, recording = manifest.recipe, traced.recording
+    assert recording is not None
     checks: list[CheckResult] = []
+    if traced.tokenizer is not None and in_suite("tokenizer.match", recipe.suite):
+        checks += check_tokenizer(root, traced.tokenizer, trust_remote_code=hub.trust_remote_code)
     for subject in subjects(root, manifest):
         with progress.stage(f"Verify {subject.variant}"):
-            checks += verify_subject(subject, recording.runner, recording.cases)
-    recipe = manifest.recipe
+            checks += verify_subject(subject, recording.runner, recording.cases, suite=recipe.suite)
     return Report.of(checks, Tolerance(rtol=recipe.rtol, atol=recipe.atol, per_output=recipe.per_output))
 
 

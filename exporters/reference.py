@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -14,9 +14,16 @@ from onnxport.exporters.errors import SignatureError
 from onnxport.exporters.exportable import Exportable, to_tensors
 from onnxport.exporters.hub_options import HubOptions
 from onnxport.exporters.loading import load
-from onnxport.exporters.recipe import Suite
+from onnxport.exporters.recipe import Recipe, Suite
+from onnxport.exporters.tokenizer_evidence import check_tokenizer, record_tokenizer
+from onnxport.exporters.verification import only
 from onnxport.verify.cases import Case
+from onnxport.verify.contract import GraphContract
+from onnxport.verify.relations import Invariant, measure_relations
+from onnxport.verify.report import CheckResult
 from onnxport.verify.runners import Recorded
+from onnxport.verify.suites import in_suite, probe_case
+from onnxport.verify.tolerance import Tolerance
 
 
 @dataclass(frozen=True)
@@ -49,11 +56,19 @@ class TorchRunner:
 
 @dataclass(frozen=True)
 class Recording:
-    """What PyTorch answered. `refused`: cases PyTorch itself fails on, with the reason; they are not in `cases`."""
+    """What PyTorch answered.
+
+    Attributes:
+        refused: cases PyTorch itself fails on, with the reason; they are not in `cases`.
+        invariants: relation to whether PyTorch keeps it (`with_invariants`); None: not measured.
+        checks: what was found out while the source was at hand.
+    """
 
     runner: Recorded
     cases: tuple[Case, ...]
     refused: Mapping[str, str]
+    invariants: dict[str, Invariant] | None = None
+    checks: tuple[CheckResult, ...] = ()
 
 
 def record(exportable: Exportable, cases: Sequence[Case], advance: Callable[[int, int], None]) -> Recording:
@@ -78,14 +93,42 @@ def record(exportable: Exportable, cases: Sequence[Case], advance: Callable[[int
     return Recording(Recorded(runner.name, outputs), kept, refused)
 
 
-def reference_for(bundle: Bundle, source: str, hub: HubOptions, suite: Suite | None) -> Recording:
+def with_invariants(recording: Recording, exportable: Exportable, contract: GraphContract, recipe: Recipe) -> Recording:
+    """Returns the recording with the relations between cases that the module itself keeps.
+
+    Two answers of the module count as the same if a graph could not be told from it by them.
+    """
+    if recipe.dtype == "float16":
+        criterion = Tolerance(rtol=recipe.fp16.rtol, atol=recipe.fp16.atol)
+    else:
+        criterion = Tolerance(rtol=recipe.rtol, atol=recipe.atol, per_output=recipe.per_output)
+    case = probe_case(recording.cases, contract)
+    return replace(recording, invariants=measure_relations(TorchRunner(exportable), case, contract, criterion))
+
+
+def reference_for(
+    bundle: Bundle, source: str, hub: HubOptions, suite: Suite | None, case: str | None = None
+) -> Recording:
     """Loads the source that a bundle is said to come from, and records its answers to the cases of a suite.
 
-    The recipe stored in the bundle decides task, dtype and axes; `suite` None: the suite of the export.
+    The recipe stored in the bundle decides task, dtype and axes; `suite` None: the suite of the export; `case`: only
+    the case of that name.
 
     Raises:
+        VerificationError: the suite has no such case.
         SourceError, TaskError, SignatureError: as for an export.
     """
     recipe = bundle.manifest.recipe.model_copy(update={} if suite is None else {"suite": suite})
-    exportable = load(source, recipe, hub, ENGINES[bundle.manifest.toolchain.engine].attention).exportable
-    return record(exportable, exportable.cases(recipe.suite), lambda done, total: None)
+    loaded = load(source, recipe, hub, ENGINES[bundle.manifest.toolchain.engine].attention)
+    exportable = loaded.exportable
+    component = bundle.component()
+    contract = GraphContract(
+        inputs=component.inputs, outputs=component.outputs, axes=component.axes, vocabularies=component.vocabularies
+    )
+    cases = only(exportable.cases(recipe.suite), case, f"suite {recipe.suite}")
+    recording = record(exportable, cases, lambda done, total: None)
+    recording = with_invariants(recording, exportable, contract, recipe)
+    if loaded.tokenizer is None or not in_suite("tokenizer.match", recipe.suite):
+        return recording
+    checks = check_tokenizer(bundle.path, record_tokenizer(loaded.tokenizer), trust_remote_code=hub.trust_remote_code)
+    return replace(recording, checks=tuple(checks))

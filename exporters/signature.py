@@ -50,7 +50,13 @@ def probe_contract(exportable: Exportable, opset: int) -> GraphContract:
     inputs = tuple(
         TensorSpec(name=name, dtype=str(sample[name].dtype), shape=dims) for name, dims in exportable.inputs.items()
     )
-    return GraphContract(inputs=inputs, outputs=tuple(outputs), axes=dict(exportable.axes), opsets={"": opset})
+    return GraphContract(
+        inputs=inputs,
+        outputs=tuple(outputs),
+        axes=dict(exportable.axes),
+        opsets={"": opset},
+        vocabularies=dict(exportable.vocabularies),
+    )
 
 
 def numpy_name(dtype: torch.dtype) -> str:

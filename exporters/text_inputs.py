@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 
 from onnxport.exporters.exportable import Arrays
 from onnxport.verify.cases import Case
+from onnxport.verify.contract import Vocabulary
 
 MASK = "attention_mask"
 KNOWN_INPUTS = ("input_ids", MASK, "token_type_ids")
@@ -20,6 +22,15 @@ _TEXTS = (
     "A short one.",
     "Die Straße war naß, und der Zug nach Köln fiel aus: 3 Stunden Verspätung! (und kein Kaffee)",
     "日本語の文章と emoji 🙂 mixed with numbers 12,345.67",
+)
+_LANGUAGES = (
+    "Le cœur a ses raisons que la raison ne connaît point.",
+    "Привет, как дела?",
+    "مرحبا بالعالم",
+    "हिन्दी में एक वाक्य।",
+    "今天天气很好我们去公园吧。",
+    "한국어 문장입니다.",
+    "שלום עולם",
 )
 _PAIRS = (
     ("Where was the meeting held?", "The meeting was held in Geneva, in the old town hall."),
@@ -68,29 +79,56 @@ class TextInputs:
         }
         return {name: known[name] for name in self.names}
 
+    @property
+    def vocabularies(self) -> dict[str, Vocabulary]:
+        """Of the inputs that hold ids, what they may hold."""
+        known = {"input_ids": Vocabulary(size=self.vocab_size, padding=self.pad_token_id)}
+        if self.type_vocab_size:
+            known["token_type_ids"] = Vocabulary(size=self.type_vocab_size)
+        return {name: known[name] for name in self.names if name in known}
+
     def cases(self, suite: str) -> list[Case]:
-        """The cases of a suite, none of them at the traced size, smallest idea first."""
-        rng = np.random.default_rng(0)
-        cases = [*self._random(suite, rng), *self._padded(rng), *self._real_text()]
-        return _unique(cases)
+        """The cases of a suite, none of them at the traced size, smallest idea first.
+
+        A case is the same in every suite that has it: its name is the seed.
+        """
+        cases = [*self._random(suite), *self._padded()]
+        if suite != "quick":
+            cases += self._odd_values()
+        return _unique([*cases, *self._real_text(suite)])
 
     def _sizes(self, batch: int, sequence: int) -> dict[str, int]:
         asked = (batch, *[2] * (len(self.axes) - 2), min(sequence, self.longest))
         return {axis: self.static.get(axis, size) for axis, size in zip(self.axes, asked, strict=True)}
 
-    def _random(self, suite: str, rng: np.random.Generator) -> list[Case]:
+    def _random(self, suite: str) -> list[Case]:
         pairs = [(1, 1), (2, 8), (1, 23)]
         if suite != "quick":
             pairs += [(4, 5), (1, self.longest)]
         if suite == "full":
             pairs += [(1, 64), (8, 16), (2, 128)]
-        return [self._case("random", self._sizes(batch, sequence), rng) for batch, sequence in pairs]
+        cases = []
+        for sizes in (self._sizes(batch, sequence) for batch, sequence in pairs):
+            name = f"random.{'x'.join(str(sizes[axis]) for axis in self.axes)}"
+            cases.append(self._case(name, self.sample(sizes, _rng(name))))
+        return cases
 
-    def _case(self, kind: str, sizes: Mapping[str, int], rng: np.random.Generator) -> Case:
-        name = f"{kind}.{'x'.join(str(sizes[axis]) for axis in self.axes)}"
-        return Case(name, self.sample(sizes, rng), MASK if MASK in self.names else None)
+    def _case(self, name: str, inputs: Arrays) -> Case:
+        return Case(name, inputs, MASK if MASK in self.names else None)
 
-    def _padded(self, rng: np.random.Generator) -> list[Case]:
+    def _odd_values(self) -> list[Case]:
+        """The ends of the allowed range, one id everywhere, and the last token type alone."""
+        sizes = self._sizes(2, 8)
+        inputs = {name: self.sample(sizes, _rng(name)) for name in ("ids.same", "ids.bounds", "types.last")}
+        inputs["ids.same"]["input_ids"][...] = 0
+        inputs["ids.bounds"]["input_ids"][...] = np.where(np.arange(sizes[self.axes[-1]]) % 2, self.vocab_size - 1, 0)
+        if "token_type_ids" in self.names and self.type_vocab_size > 1:
+            inputs["types.last"]["token_type_ids"][...] = self.type_vocab_size - 1
+        else:
+            del inputs["types.last"]
+        return [self._case(name, arrays) for name, arrays in inputs.items()]
+
+    def _padded(self) -> list[Case]:
         """Right, left and interleaved padding; in each, the second row keeps a single real token."""
         sizes = self._sizes(3, 16)
         length = sizes[self.axes[-1]]
@@ -101,7 +139,7 @@ class TextInputs:
         shapes["interleaved"] = np.arange(length) % 3 != 1
         cases = []
         for kind, row in shapes.items():
-            inputs = self.sample(sizes, rng)
+            inputs = self.sample(sizes, _rng(f"padding.{kind}"))
             mask = inputs[MASK].reshape(-1, length)
             mask[0] = row
             if len(mask) > 1:
@@ -109,24 +147,31 @@ class TextInputs:
             inputs["input_ids"].reshape(-1, length)[mask == 0] = self.pad_token_id
             if "token_type_ids" in inputs:
                 inputs["token_type_ids"].reshape(-1, length)[mask == 0] = 0
-            cases.append(Case(f"padding.{kind}", inputs, MASK))
+            cases.append(self._case(f"padding.{kind}", inputs))
         return cases
 
-    def _real_text(self) -> list[Case]:
+    def _real_text(self, suite: str) -> list[Case]:
         if self.tokenizer is None:
             return []
         batch = self.static.get(self.axes[0])
-        cases = []
-        for name, texts, pairs in (
+        kinds: list[tuple[str, list[str], list[str] | None]] = [
             ("text", list(_TEXTS), None),
             ("text.pairs", [question for question, _ in _PAIRS], [answer for _, answer in _PAIRS]),
-        ):
+        ]
+        if suite != "quick":
+            special = [token for token in self.tokenizer.all_special_tokens if token != self.tokenizer.pad_token]
+            kinds += [
+                ("text.languages", list(_LANGUAGES), None),
+                ("text.special", [f"tokens {' '.join(special)} in a text", "\U00013080 \U0001f9ff"], None),
+            ]
+        cases = []
+        for name, texts, pairs in kinds:
             rows = batch or len(texts)
             if self.tokenizer.pad_token is None:  # rows of different lengths cannot be batched
                 texts, pairs = texts[:1], pairs and pairs[:1]
             texts = [texts[i % len(texts)] for i in range(rows)]
             pairs = [pairs[i % len(pairs)] for i in range(rows)] if pairs else None
-            cases.append(Case(name, self._encode(texts, pairs), MASK if MASK in self.names else None))
+            cases.append(self._case(name, self._encode(texts, pairs)))
         return cases
 
     def _encode(self, texts: list[str], pairs: list[str] | None) -> Arrays:
@@ -142,6 +187,10 @@ class TextInputs:
         )
         shape = (len(texts), choices, -1) if len(self.axes) == 3 else (len(texts), -1)
         return {name: np.asarray(encoded[name], dtype=np.int64).reshape(shape) for name in self.names}
+
+
+def _rng(name: str) -> np.random.Generator:
+    return np.random.default_rng(zlib.crc32(name.encode()))
 
 
 def _unique(cases: list[Case]) -> list[Case]:

@@ -6,20 +6,26 @@ reference given needs them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from onnxport.exporters.bundle import Bundle
 from onnxport.exporters.errors import BundleError
 from onnxport.exporters.manifest import MANIFEST_NAME, Manifest, VariantEntry
 from onnxport.exporters.suggestion import expected_one_of
+from onnxport.exporters.tokenizer_settings import read_settings
 from onnxport.verify.cases import Case
+from onnxport.verify.checks import load_check
 from onnxport.verify.contract import GraphContract
 from onnxport.verify.errors import ProviderError, VerificationError
 from onnxport.verify.golden import load_golden
+from onnxport.verify.relations import Invariant
 from onnxport.verify.report import CheckResult, Report
 from onnxport.verify.runners import CPU, Runner
 from onnxport.verify.subject import Subject
+from onnxport.verify.suites import in_suite, require_suite
+from onnxport.verify.tokenizer_record import load_tokenizer_record
 from onnxport.verify.tolerance import Criterion, Tolerance
 from onnxport.verify.verification import verify_files, verify_subject
 
@@ -30,6 +36,9 @@ def verify_bundle(
     reference: Runner | None = None,
     cases: Sequence[Case] | None = None,
     variants: Collection[str] | None = None,
+    invariants: Mapping[str, Invariant] | None = None,
+    beside: Sequence[CheckResult] = (),
+    case: str | None = None,
     suite: str | None = None,
     rtol: float | None = None,
     atol: float | None = None,
@@ -43,7 +52,10 @@ def verify_bundle(
         bundle: what `load_bundle` returned.
         reference: the measure, with the `cases` to run; None: the golden tensors of the bundle.
         variants: names of the variants to check; None: all.
-        suite: the suite that `cases` come from. The golden tensors are of the suite of the export, and of no other.
+        invariants: the relations that the reference keeps; None: those that the manifest records.
+        beside: what was found out elsewhere, while the source was at hand; it becomes part of the report.
+        case: run only the golden case of that name.
+        suite: which checks are put; None: those of the suite of the export. The golden tensors are what they are.
         rtol, atol: instead of the recipe's, for the graphs that are judged per element; outputs with a tolerance of
             their own in the recipe keep it.
         provider: execution provider; None: the CPU's.
@@ -52,17 +64,25 @@ def verify_bundle(
         BundleError: there is no such variant.
         ProviderError: this ONNX Runtime has no such provider.
         VerificationError: there is nothing to compare with: no golden tensors and no reference, a reference without
-            cases, or cases that do not fit.
+            cases, cases that do not fit, or no case of that name; there is no such suite.
     """
+    suite = require_suite(suite or bundle.manifest.recipe.suite)
     provider = provider or CPU
     _require_provider(provider)
     asked = subjects(bundle.path, bundle.manifest, variants, rtol=rtol, atol=atol, provider=provider)
-    _require_reference(bundle, reference, cases, suite)
-    checks = [*verify_files(bundle.path, bundle.manifest.files), _check_manifest(bundle)]
+    _require_reference(bundle, reference, cases)
+    if case is not None and reference is None and bundle.manifest.verification.golden is not None:
+        only(load_golden(bundle.path / bundle.manifest.verification.golden)[0], case, "the golden tensors")
+    if invariants is not None:
+        asked = [replace(subject, invariants=invariants) for subject in asked]
+    checks = [*verify_files(bundle.path, bundle.manifest.files), _check_manifest(bundle), *beside]
+    if in_suite("tokenizer.match", suite) and not any(check.id == "tokenizer.match" for check in beside):
+        checks += _check_tokenizer(bundle)
     if reference is None:
-        checks += _against_golden(bundle, asked)
+        checks += _against_golden(bundle, asked, suite, case)
     else:
-        checks += (check for subject in asked for check in verify_subject(subject, reference, cases or ()))
+        for subject in asked:
+            checks += verify_subject(subject, reference, cases or (), suite=suite)
     return Report.of(checks, _tolerance(bundle.manifest, rtol, atol), provider=provider)
 
 
@@ -97,7 +117,11 @@ def subjects(
             variant=name,
             path=root / entry.file,
             contract=GraphContract(
-                inputs=component.inputs, outputs=component.outputs, axes=component.axes, opsets=entry.opsets
+                inputs=component.inputs,
+                outputs=component.outputs,
+                axes=component.axes,
+                opsets=entry.opsets,
+                vocabularies=component.vocabularies,
             ),
             criterion=_criterion(manifest, name, entry, rtol, atol),
             precision=entry.precision,
@@ -105,6 +129,7 @@ def subjects(
             session_options=entry.session_options,
             required_fusions=manifest.recipe.require_fusion if name == "optimized" else {},
             fusions=entry.fusions,
+            invariants=manifest.verification.invariants,
         )
         for component_name, component in manifest.components.items()
         for name, entry in component.variants.items()
@@ -116,7 +141,7 @@ def _criterion(
     manifest: Manifest, variant: str, entry: VariantEntry, rtol: float | None, atol: float | None
 ) -> Criterion:
     recipe = manifest.recipe
-    if entry.precision == "float32":
+    if entry.precision == recipe.dtype:
         return _tolerance(manifest, rtol, atol)
     if entry.precision == "float16":
         return Tolerance(
@@ -148,17 +173,23 @@ def _require_provider(provider: str) -> None:
         raise ProviderError(f"{provider} is not available here; {expected_one_of(provider, available)}")
 
 
-def _require_reference(
-    bundle: Bundle, reference: Runner | None, cases: Sequence[Case] | None, suite: str | None
-) -> None:
+def only(cases: Sequence[Case], name: str | None, where: str) -> list[Case]:
+    """Returns the case of that name, or all of them for None.
+
+    Raises:
+        VerificationError: there is none; `where` says what was looked through.
+    """
+    chosen = [case for case in cases if name in (None, case.name)]
+    if not chosen:
+        raise VerificationError(
+            f"{where} has no case {name!r}; {expected_one_of(str(name), [case.name for case in cases])}"
+        )
+    return chosen
+
+
+def _require_reference(bundle: Bundle, reference: Runner | None, cases: Sequence[Case] | None) -> None:
     if (reference is None) != (cases is None):
         raise VerificationError("a reference and its cases go together: give both, or neither for the golden tensors")
-    stored = bundle.manifest.recipe.suite
-    if reference is None and suite not in (None, stored):
-        raise VerificationError(
-            f"suite {suite!r} needs a PyTorch model to run on: the golden tensors in {bundle.path} are those of suite "
-            f"{stored!r}. Verify against the source (--against), or leave the suite out."
-        )
     if reference is None and bundle.manifest.verification.golden is None:
         raise VerificationError(
             f"{bundle.path} was exported without verification and holds no golden tensors; verify it against the "
@@ -174,14 +205,30 @@ def _check_manifest(bundle: Bundle) -> CheckResult:
     return CheckResult(id="files.sha256", verdict="fail", detail=detail)
 
 
-def _against_golden(bundle: Bundle, asked: Sequence[Subject]) -> Iterator[CheckResult]:
+def _check_tokenizer(bundle: Bundle) -> list[CheckResult]:
+    """The `tokenizers` library alone, with the bundle's files, against what was recorded of the source's tokenizer."""
+    record = bundle.manifest.verification.tokenizer
+    if record is None:
+        detail = "no tokenizer was recorded when the bundle was made"
+        return [CheckResult(id="tokenizer.match", verdict="skip", detail=detail)]
+    try:
+        expected = load_tokenizer_record(bundle.path / record)
+        settings = read_settings(bundle.path, expected.settings)
+    except (VerificationError, BundleError) as e:
+        detail = str(e).replace(f"{bundle.path}/", "")
+        return [CheckResult(id="tokenizer.match", verdict="fail", detail=detail)]
+    return load_check("tokenizer.match")(bundle.path / "tokenizer.json", settings, expected)
+
+
+def _against_golden(bundle: Bundle, asked: Sequence[Subject], suite: str, case: str | None) -> Iterator[CheckResult]:
     """What is wrong with stored tensors is a fault of the bundle, hence a failed check and no error."""
     golden = bundle.manifest.verification.golden
     assert golden is not None
     for subject in asked:
         try:
             cases, recorded = load_golden(bundle.path / golden)
-            yield from verify_subject(subject, recorded, cases, golden=True)
+            chosen = cases if case is None else [one for one in cases if one.name == case]
+            yield from verify_subject(subject, recorded, chosen, golden=True, suite=suite)
         except VerificationError as e:
             detail = str(e).replace(f"{bundle.path}/", "")
             yield CheckResult(

@@ -47,13 +47,24 @@ class AxisRange(Model):
         return self.max if self.max == self.min else None
 
 
+class Vocabulary(Model):
+    """The ids an input may hold: 0 to `size` - 1. `padding` is the id that stands at padded positions."""
+
+    size: int = Field(ge=1)
+    padding: int = 0
+
+
 class GraphContract(Model):
-    """What a file is expected to say of itself. `opsets`: domain ("" is the ONNX domain) to version."""
+    """What a file is expected to say of itself. `opsets`: domain ("" is the ONNX domain) to version.
+
+    `vocabularies`: of the inputs that are looked up in a table, what they may hold.
+    """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     axes: dict[str, AxisRange] = Field(default_factory=dict)
     opsets: dict[str, int] = Field(default_factory=dict)
+    vocabularies: dict[str, Vocabulary] = Field(default_factory=dict)
 
     def written(self) -> GraphContract:
         """Returns the contract as a file states it: a fixed axis is its size, and only dynamic axes have names.
@@ -71,10 +82,11 @@ class GraphContract(Model):
             outputs=resolve(self.outputs),
             axes={name: axis for name, axis in self.axes.items() if name not in fixed},
             opsets=self.opsets,
+            vocabularies=self.vocabularies,
         )
 
 
-def _inside(path: str) -> str:
+def inside(path: str) -> str:
     pure = PurePosixPath(path)
     leads_out = pure.is_absolute() or ".." in pure.parts or "\\" in path or ":" in path
     if leads_out or str(pure) != path or not pure.parts or not path.isprintable():
@@ -82,7 +94,7 @@ def _inside(path: str) -> str:
     return path
 
 
-BundlePath = Annotated[str, AfterValidator(_inside)]
+BundlePath = Annotated[str, AfterValidator(inside)]
 """A relative POSIX path that stays inside the bundle."""
 
 

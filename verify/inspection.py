@@ -15,6 +15,9 @@ from onnxport.verify.report import CheckResult, Verdict
 from onnxport.verify.runners import OrtRunner
 from onnxport.verify.subject import Subject
 
+# Makes the session remember which provider each node went to; an ONNX Runtime that is too old for it takes no notice.
+_RECORD_ASSIGNMENT = {"session.record_ep_graph_assignment_info": "1"}
+
 
 class Unavailable(OnnxportError):
     """What a check needs is not there (the file does not parse, the session does not open): the check is skipped."""
@@ -41,7 +44,8 @@ class Inspection:
         """Why the session does not open; None if it does."""
         subject = self.subject
         try:
-            self._opened = OrtRunner(subject.path, provider=subject.provider, session_options=subject.session_options)
+            options = {**_RECORD_ASSIGNMENT, **subject.session_options}
+            self._opened = OrtRunner(subject.path, provider=subject.provider, session_options=options)
         except SessionError as e:
             return e
         return None

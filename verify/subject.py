@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from onnxport.verify.contract import GraphContract
+from onnxport.verify.relations import Invariant
 from onnxport.verify.runners import CPU
 from onnxport.verify.tolerance import Criterion
 
@@ -25,6 +26,7 @@ class Subject:
         session_options: what the file is loaded with (keys as in `OrtRunner`).
         required_fusions: operator ("Attention", or "com.microsoft:Attention") to the least number of nodes of it.
         fusions: what was recorded when the file was made: "domain:op" to the number of nodes.
+        invariants: relation (`relations.RELATIONS`) to whether the reference keeps it; None: it was not measured.
         facts_path: the ONNX file to read opsets and operators from, where `path` is not ONNX (.ort).
     """
 
@@ -38,6 +40,7 @@ class Subject:
     session_options: Mapping[str, str] = field(default_factory=dict)
     required_fusions: Mapping[str, int] = field(default_factory=dict)
     fusions: Mapping[str, int] = field(default_factory=dict)
+    invariants: Mapping[str, Invariant] | None = None
     facts_path: Path | None = None
 
     @property

@@ -10,9 +10,11 @@ from onnxport.verify.checks import load_check
 from onnxport.verify.contract import FileRecord, GraphContract
 from onnxport.verify.errors import VerificationError
 from onnxport.verify.inspection import Inspection, Unavailable
+from onnxport.verify.probe import Probe
 from onnxport.verify.report import CheckResult, Report
 from onnxport.verify.runners import Runner
 from onnxport.verify.subject import Subject
+from onnxport.verify.suites import in_suite
 from onnxport.verify.tolerance import Criterion
 from onnxport.verify.trial import Trial
 
@@ -20,6 +22,9 @@ from onnxport.verify.trial import Trial
 _FILE_CHECKS = ("graph.checker", "graph.opset", "fusion.expected", "graph.names", "graph.axes")
 _SESSION_CHECKS = ("session.loads", "session.provider")
 _VALUE_CHECKS = ("outputs.finite", "outputs.sensitive")
+_PROBE_CHECKS = ("rows.independent", "padding.invariant", "iobinding.match", "inputs.rejected")
+# These open sessions of their own, so they come when the subject's is released.
+_REOPENING_CHECKS = ("levels.match", "reload.match")
 
 
 def verify(
@@ -62,9 +67,9 @@ def verify_files(root: Path, records: Sequence[FileRecord]) -> list[CheckResult]
 
 
 def verify_subject(
-    subject: Subject, reference: Runner, cases: Sequence[Case], *, golden: bool = False
+    subject: Subject, reference: Runner, cases: Sequence[Case], *, golden: bool = False, suite: str = "standard"
 ) -> list[CheckResult]:
-    """Puts every check to one graph file. Its session is released before this returns.
+    """Puts the checks of a suite to one graph file. At most one session is alive at a time, and none afterwards.
 
     Checks that have nothing to go on (a graph that does not load) are skipped with the reason; what made them so fails.
 
@@ -73,11 +78,14 @@ def verify_subject(
         reference: the measure; `Recorded` outputs where PyTorch is not at hand, or not to be in memory.
         cases: each is run once.
         golden: `reference` replays golden tensors: results are filed under golden.match instead of outputs.match.
+        suite: which checks are put (`suites.SMALLEST_SUITE`).
 
     Raises:
-        VerificationError: as in `verify`.
+        VerificationError: as in `verify`, or there is no such suite.
     """
     require_cases(cases, subject.contract)
+    probes = [check for check in _PROBE_CHECKS if in_suite(check, suite)]
+    reopening = [check for check in _REOPENING_CHECKS if in_suite(check, suite)]
     values = ("golden.match" if golden else "outputs.match", *_VALUE_CHECKS)
     results: list[CheckResult] = []
     with Inspection(subject) as inspection:
@@ -89,7 +97,7 @@ def verify_subject(
         try:
             candidate = inspection.runner
         except Unavailable as e:
-            return results + [inspection.result(check, "skip", str(e)) for check in values]
+            return results + [inspection.result(check, "skip", str(e)) for check in (*values, *probes, *reopening)]
         trial = Trial(
             reference,
             candidate,
@@ -101,4 +109,9 @@ def verify_subject(
         )
         for check in values:
             results += load_check(check)(trial)
+        probe = Probe(subject, candidate, trial, suite)
+        for check in probes:
+            results += load_check(check)(probe)
+    for check in reopening:
+        results += load_check(check)(probe)
     return results

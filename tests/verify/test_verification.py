@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from onnxport.verify import (
 )
 from onnxport.verify.errors import VerificationError
 from onnxport.verify.runners import Runner
+from onnxport.verify.suites import SUITES
 
 STRICT = Tolerance(rtol=1e-3, atol=1e-4)
 
@@ -93,6 +95,7 @@ SUBJECT_CHECKS = {
     "graph.checker", "graph.opset", "graph.names", "graph.axes", "session.loads", "session.provider", "outputs.match",
     "outputs.finite", "outputs.sensitive", "fusion.expected",
 }  # fmt: skip
+PROBES = {"rows.independent", "padding.invariant", "iobinding.match", "inputs.rejected", "levels.match"}
 
 
 def failed_ids(results) -> set[str]:
@@ -100,7 +103,7 @@ def failed_ids(results) -> set[str]:
 
 
 def test_a_subject(build, save, subject_of, reference, cases) -> None:
-    results = verify_subject(subject_of(save(build())), reference, cases)
+    results = verify_subject(subject_of(save(build())), reference, cases, suite="quick")
     assert {r.id for r in results} == SUBJECT_CHECKS
     assert {(r.component, r.variant) for r in results} == {("model", "base")}
     assert {r.id for r in results if r.verdict != "pass"} == {"fusion.expected"}
@@ -119,11 +122,12 @@ def test_a_subject(build, save, subject_of, reference, cases) -> None:
     ],
 )
 def test_each_fault_fails_its_own_checks(changes, expected, build, save, subject_of, reference, cases) -> None:
-    assert failed_ids(verify_subject(subject_of(save(build(**changes))), reference, cases)) == expected
+    results = verify_subject(subject_of(save(build(**changes))), reference, cases, suite="quick")
+    assert failed_ids(results) == expected
 
 
 def test_a_baked_axis(build, save, subject_of, reference, cases) -> None:
-    results = verify_subject(subject_of(save(build(axes=("batch", 3)))), reference, cases)
+    results = verify_subject(subject_of(save(build(axes=("batch", 3)))), reference, cases, suite="quick")
     assert failed_ids(results) == {"graph.axes", "outputs.match"}
     (failed,) = [r for r in results if r.id == "outputs.match" and r.verdict == "fail"]
     assert failed.case == "padded"
@@ -134,12 +138,23 @@ def test_a_graph_that_does_not_load(tmp_path: Path, subject_of, reference, cases
     (tmp_path / "model.onnx").write_bytes(b"no protobuf")
     subject = subject_of(tmp_path / "model.onnx", required_fusions={"Attention": 1})
     results = verify_subject(subject, reference, cases)
-    assert {r.id for r in results} == SUBJECT_CHECKS
+    assert {r.id for r in results} == SUBJECT_CHECKS | PROBES
     assert failed_ids(results) == {"graph.checker", "session.loads"}
     assert {r.verdict for r in results if r.id not in failed_ids(results)} == {"skip"}
     assert all(r.detail for r in results)
     assert not any(str(tmp_path) in r.detail for r in results)
     assert Report.of(results, STRICT).verdict == "fail"
+
+
+def test_suites_put_the_checks_of_their_line(build, save, subject_of, reference, cases) -> None:
+    subject = subject_of(save(build()))
+    quick, standard, full = (verify_subject(subject, reference, cases, suite=suite) for suite in SUITES)
+    assert {r.id for r in quick} == SUBJECT_CHECKS
+    assert {r.id for r in standard} == SUBJECT_CHECKS | PROBES
+    assert {r.id for r in full} == SUBJECT_CHECKS | PROBES | {"reload.match"}
+    assert not failed_ids(full)
+    with pytest.raises(VerificationError, match="no suite"):
+        verify_subject(subject, reference, cases, suite="complete")
 
 
 def test_cases_are_looked_at_before_the_file(tmp_path: Path, subject_of, reference) -> None:
@@ -150,19 +165,19 @@ def test_cases_are_looked_at_before_the_file(tmp_path: Path, subject_of, referen
 def test_golden_tensors(build, save, subject_of, reference, cases, tmp_path: Path) -> None:
     save_golden(tmp_path / "golden.safetensors", cases, reference.outputs)
     stored, replay = load_golden(tmp_path / "golden.safetensors")
-    results = verify_subject(subject_of(save(build())), replay, stored, golden=True)
+    results = verify_subject(subject_of(save(build())), replay, stored, golden=True, suite="quick")
     assert {r.id for r in results} == SUBJECT_CHECKS - {"outputs.match"} | {"golden.match"}
     assert not failed_ids(results)
     assert Report.of(results, STRICT).verdict == "pass"
-    results = verify_subject(subject_of(save(build(perturb=0.05))), replay, stored, golden=True)
+    results = verify_subject(subject_of(save(build(perturb=0.05))), replay, stored, golden=True, suite="quick")
     assert failed_ids(results) == {"golden.match"}
 
 
 def test_quantised_garbage_fails_statistics(build, save, subject_of, reference, cases) -> None:
     criterion = Statistics(min_cosine=0.95)
-    good = verify_subject(subject_of(save(build(perturb=0.001)), criterion=criterion), reference, cases)
+    good = verify_subject(subject_of(save(build(perturb=0.001)), criterion=criterion), reference, cases, suite="quick")
     assert not failed_ids(good)
-    bad = verify_subject(subject_of(save(build(scale=-1.0)), criterion=criterion), reference, cases)
+    bad = verify_subject(subject_of(save(build(scale=-1.0)), criterion=criterion), reference, cases, suite="quick")
     assert failed_ids(bad) == {"outputs.match"}
 
 
@@ -170,7 +185,7 @@ def test_a_zero_reference_passes_nothing(build, save, subject_of, cases, contrac
     path = save(build(scale=0.0))
     with OrtRunner(path, threads=1) as runner:
         zero = Recorded("zero", {case.name: runner.run(case) for case in cases})
-    assert failed_ids(verify_subject(subject_of(path), zero, cases)) == {"outputs.sensitive"}
+    assert failed_ids(verify_subject(subject_of(path), zero, cases, suite="quick")) == {"outputs.sensitive"}
 
 
 def test_one_session_at_a_time(build, save, subject_of, reference, cases, monkeypatch) -> None:
@@ -187,9 +202,10 @@ def test_one_session_at_a_time(build, save, subject_of, reference, cases, monkey
 
     monkeypatch.setattr(OrtRunner, "__init__", open_)
     monkeypatch.setattr(OrtRunner, "close", close)
+    verify_subject(subject_of(save(build())), reference, cases, suite="full")
     verify_subject(subject_of(save(build())), reference, cases)
-    verify_subject(subject_of(save(build())), reference, cases)
-    assert alive == [1, 0, 1, 0]
+    assert set(alive) == {0, 1}
+    assert len(alive) == 2 * (1 + 3 + len({1, os.cpu_count()})) + 2 * (1 + 3)
     with pytest.raises(VerificationError):
         verify_subject(subject_of(save(build())), Broken(), cases)
     assert alive[-1] == 0

@@ -22,9 +22,17 @@ CHECKS: dict[str, str] = {
     "outputs.sensitive": "onnxport.verify.checks.outputs:check_sensitive",
     "golden.match": "onnxport.verify.checks.golden:check_match",
     "fusion.expected": "onnxport.verify.checks.fusion:check_expected",
+    "rows.independent": "onnxport.verify.checks.rows:check_independent",
+    "padding.invariant": "onnxport.verify.checks.padding_invariance:check_invariant",
+    "iobinding.match": "onnxport.verify.checks.iobinding:check_match",
+    "inputs.rejected": "onnxport.verify.checks.rejection:check_rejected",
+    "levels.match": "onnxport.verify.checks.levels:check_match",
+    "reload.match": "onnxport.verify.checks.reload:check_match",
+    "tokenizer.match": "onnxport.verify.checks.tokenizer:check_match",
 }
-"""Stable id to "module:function". `files.*` take a folder and its records, `outputs.*` and `golden.*` a Trial, all
-others an Inspection."""
+"""Stable id to "module:function". What they take: `files.*` a folder and its records, `tokenizer.*` a file and what was
+recorded of it, `graph.*`, `session.*` and `fusion.*` an Inspection, `outputs.*` and `golden.*` a Trial, all others a
+Probe."""
 
 
 def load_check(check: str) -> Callable[..., list[CheckResult]]:

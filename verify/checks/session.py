@@ -5,6 +5,15 @@ from __future__ import annotations
 from onnxport.verify.errors import ProviderError
 from onnxport.verify.inspection import Inspection, without_folder
 from onnxport.verify.report import CheckResult, Verdict
+from onnxport.verify.runners import OrtRunner
+
+# Devices leave these to the CPU on purpose where they compute shapes and indices.
+_SHAPE_OPS = frozenset(
+    ("Add", "And", "Cast", "Concat", "ConstantOfShape", "Div", "Equal", "Expand", "Gather", "Greater", "Identity")
+    + ("Less", "Mod", "Mul", "Not", "Or", "Range", "ReduceProd", "Reshape", "Shape", "Size", "Slice", "Squeeze")
+    + ("Sub", "Unsqueeze", "Where")
+)
+)
 
 
 def check_loads(inspection: Inspection) -> list[CheckResult]:
@@ -19,12 +28,29 @@ def check_loads(inspection: Inspection) -> list[CheckResult]:
 
 
 def check_provider(inspection: Inspection) -> list[CheckResult]:
-    """The session runs on the provider that was asked for."""
+    """The session runs on the provider that was asked for, and so does every node that computes more than shapes."""
     if isinstance(inspection.load_error, ProviderError):
         return [inspection.result("session.provider", "fail", str(inspection.load_error))]
     asked, used = inspection.subject.provider, inspection.runner.provider
-    verdict: Verdict = "pass" if used == asked else "fail"
-    return [inspection.result("session.provider", verdict, f"runs on {used}, asked for {asked}")]
+    detail = f"runs on {used}, asked for {asked}"
+    placed = _placed(inspection.runner)
+    elsewhere = {provider: ops for provider, ops in placed.items() if provider != asked}
+    fallen = [op for ops in elsewhere.values() for op in ops if op not in _SHAPE_OPS]
+    if placed:
+        detail += f"; nodes: {', '.join(f'{len(ops)} on {provider}' for provider, ops in sorted(placed.items()))}"
+    if fallen:
+        detail += f"; not on {asked}: {', '.join(sorted(set(fallen)))}"
+    verdict: Verdict = "fail" if used != asked or fallen or (placed and asked not in placed) else "pass"
+    return [inspection.result("session.provider", verdict, detail)]
+
+
+def _placed(runner: OrtRunner) -> dict[str, list[str]]:
+    """Returns provider to the operators of the nodes it was given; empty where this ONNX Runtime does not tell."""
+    tell = getattr(runner.session, "get_provider_graph_assignment_info", None)
+    placed: dict[str, list[str]] = {}
+    for part in tell() if tell is not None else ():
+        placed.setdefault(part.ep_name, []).extend(node.op_type for node in part.get_nodes())
+    return placed
 
 
 def _options(inspection: Inspection) -> str:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import onnxruntime
 import pytest
 
 from onnxport.verify.checks import load_check
@@ -44,6 +46,20 @@ def test_a_provider_that_is_not_there(build, save, subject_of) -> None:
     assert verdict == "fail"
     assert detail.startswith("NoSuchProvider is not available")
     assert ask("session.loads", subject)[0] == "skip"
+
+
+def test_nodes_that_fall_back_without_a_word(build, save, subject_of) -> None:
+    """Azure's provider is in every ONNX Runtime, and takes no node of a graph like this one."""
+    if "AzureExecutionProvider" not in onnxruntime.get_available_providers():
+        pytest.skip("this ONNX Runtime is built without Azure's provider")
+    subject = subject_of(save(build()), provider="AzureExecutionProvider")
+    assert ask("session.loads", subject)[0] == "pass"
+    verdict, detail = ask("session.provider", subject)
+    assert verdict == "fail"
+    assert "on CPUExecutionProvider; not on AzureExecutionProvider: MatMul" in detail
+    verdict, detail = ask("session.provider", subject_of(subject.path))
+    assert verdict == "pass"
+    assert re.fullmatch(r"runs on (\w+), asked for \1; nodes: \d+ on \1", detail)
 
 
 def test_session_options_reach_the_session(build, save, subject_of) -> None:

@@ -1,0 +1,174 @@
+"""inputs.*: are wrong inputs refused, or do they give numbers?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnxport.verify.cases import Case
+from onnxport.verify.probe import Probe
+from onnxport.verify.report import CheckResult
+
+_WORD = 2**32
+
+Inputs = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class _Fault:
+    """Inputs that no caller means. `same_as`: what they are taken for by a known habit of the runtime, and `habit` why.
+
+    What a graph gives by such a habit is documented and not the graph's fault; any other number is.
+    """
+
+    what: str
+    inputs: Inputs
+    same_as: Inputs | None = None
+    habit: str = ""
+
+
+def check_rejected(probe: Probe) -> list[CheckResult]:
+    """Every wrong input is an error, never a number. One result per kind of fault."""
+    results = []
+    for kind, make in _KINDS.items():
+        faults = list(make(probe))
+        results.append(_ask(probe, kind, faults))
+    return results
+
+
+def _ask(probe: Probe, kind: str, faults: list[_Fault]) -> CheckResult:
+    if not faults:
+        return probe.trial.result("inputs.rejected", "skip", f"{kind}: {_NO_PLACE[kind]}", case=kind)
+    habits = []
+    for fault in faults:
+        answer = _answer(probe, fault.inputs)
+        if answer is None:
+            continue
+        if fault.same_as is None or not _equal(answer, _answer(probe, fault.same_as)):
+            detail = f"{kind}: {fault.what} was not refused and gave {_shapes(answer)}, expected an error"
+            return probe.trial.result("inputs.rejected", "fail", detail, case=kind)
+        habits.append(f"{fault.what} {fault.habit}")
+    if habits:
+        return probe.trial.result("inputs.rejected", "skip", f"{kind}: {'; '.join(habits)}", case=kind)
+    return probe.trial.result("inputs.rejected", "pass", f"{kind}: {len(faults)} tried, all refused", case=kind)
+
+
+def _answer(probe: Probe, inputs: Inputs) -> dict[str, np.ndarray] | None:
+    """Returns what the session gives, None for an error of any kind."""
+    try:
+        return probe.runner.run(Case("rejected", inputs))
+    except Exception:  # noqa: BLE001  (an error is what is wanted)
+        return None
+
+
+def _equal(answer: Inputs, other: Inputs | None) -> bool:
+    return other is not None and all(
+        np.allclose(answer[name], other[name], rtol=1e-3, atol=1e-4, equal_nan=True) for name in answer
+    )
+
+
+def _missing(probe: Probe) -> Iterator[_Fault]:
+    for name in probe.case.inputs:
+        yield _Fault(f"no {name}", {other: array for other, array in probe.case.inputs.items() if other != name})
+
+
+def _unknown(probe: Probe) -> Iterator[_Fault]:
+    first = next(iter(probe.case.inputs.values()))
+    yield _Fault("an input no_such_input", {**probe.case.inputs, "no_such_input": first})
+
+
+def _dtype(probe: Probe) -> Iterator[_Fault]:
+    for name, array in probe.case.inputs.items():
+        for dtype in ("int32", "int64", "float32", "float64"):
+            if array.dtype != dtype:
+                yield _Fault(f"{name} as {dtype}", {**probe.case.inputs, name: array.astype(dtype)})
+
+
+def _rank(probe: Probe) -> Iterator[_Fault]:
+    for name, array in probe.case.inputs.items():
+        yield _Fault(f"{name} of rank {array.ndim + 1}", {**probe.case.inputs, name: array[..., None]})
+        if array.ndim:
+            yield _Fault(f"{name} of rank {array.ndim - 1}", {**probe.case.inputs, name: array[0]})
+
+
+def _size(probe: Probe) -> Iterator[_Fault]:
+    """One more than each fixed size; what has the same axis grows with it, or the sizes would only contradict."""
+    promised = {spec.name: spec.shape for spec in probe.contract.inputs}
+    fixed = {name: axis.fixed for name, axis in probe.contract.axes.items() if axis.fixed is not None}
+    for axis in dict.fromkeys(dim for shape in promised.values() for dim in shape if dim in fixed):
+        inputs = dict(probe.case.inputs)
+        for name, shape in promised.items():
+            for position in (i for i, dim in enumerate(shape) if dim == axis):
+                inputs[name] = _longer(inputs[name], position)
+        yield _Fault(f"{axis} of {fixed[str(axis)] + 1}", inputs)
+    for name, shape in promised.items():
+        for position, dim in enumerate(shape):
+            if isinstance(dim, int):
+                longer = _longer(probe.case.inputs[name], position)
+                yield _Fault(f"{name} of shape {list(longer.shape)}", {**probe.case.inputs, name: longer})
+
+
+def _longer(array: np.ndarray, position: int) -> np.ndarray:
+    return np.concatenate([array, np.take(array, [-1], axis=position)], axis=position)
+
+
+def _above(probe: Probe) -> Iterator[_Fault]:
+    for name, vocabulary in probe.contract.vocabularies.items():
+        yield _Fault(f"{name} of {vocabulary.size}", _with_id(probe, name, vocabulary.size))
+
+
+def _below(probe: Probe) -> Iterator[_Fault]:
+    for name, vocabulary in probe.contract.vocabularies.items():
+        last = vocabulary.size - 1
+        yield _Fault(
+            f"{name} of -1",
+            _with_id(probe, name, -1),
+            _with_id(probe, name, last),
+            f"gives what {last} gives, as ONNX's Gather counts from the end; callers must refuse negative ids",
+        )
+        yield _Fault(f"{name} of {-vocabulary.size - 1}", _with_id(probe, name, -vocabulary.size - 1))
+
+
+def _beyond_32_bits(probe: Probe) -> Iterator[_Fault]:
+    for name, vocabulary in probe.contract.vocabularies.items():
+        if probe.case.inputs[name].dtype == np.int64:
+            last = vocabulary.size - 1
+            yield _Fault(
+                f"{name} of {_WORD + last}",
+                _with_id(probe, name, _WORD + last),
+                _with_id(probe, name, last),
+                f"gives what {last} gives, as fused embeddings keep 32 bits of an id; callers must refuse such ids",
+            )
+
+
+def _with_id(probe: Probe, name: str, value: int) -> Inputs:
+    """Returns the probe's inputs with that id at the first position, which is a real one."""
+    array = probe.case.inputs[name].copy()
+    array.flat[0] = value
+    return {**probe.case.inputs, name: array}
+
+
+def _shapes(answer: Inputs) -> str:
+    return ", ".join(f"{name} {list(array.shape)}" for name, array in answer.items())
+
+
+_KINDS: dict[str, Callable[[Probe], Iterator[_Fault]]] = {
+    "missing input": _missing,
+    "unknown name": _unknown,
+    "wrong dtype": _dtype,
+    "wrong rank": _rank,
+    "wrong size": _size,
+    "id above": _above,
+    "id below": _below,
+    "id beyond 32 bits": _beyond_32_bits,
+}
+_NO_IDS = "no input is known to hold ids"
+_NO_PLACE = {
+    **dict.fromkeys(_KINDS, "there is nothing to get wrong"),
+    "wrong size": "no size is fixed",
+    "id above": _NO_IDS,
+    "id below": _NO_IDS,
+    "id beyond 32 bits": _NO_IDS,
+}

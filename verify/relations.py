@@ -1,0 +1,269 @@
+"""Relations: changes to a case that must not change what is answered at its real positions.
+
+A row of a batch must not depend on the rows beside it, nor a real token on the padding around it. Not every model keeps
+all of them (absolute positions count padding on the left), so the reference is measured first, and a graph is asked
+only for what the reference keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from onnxport.verify.cases import Case
+from onnxport.verify.compare import compare
+from onnxport.verify.contract import GraphContract, Model
+from onnxport.verify.errors import OnnxportError
+from onnxport.verify.padding import real_positions
+from onnxport.verify.runners import Runner, one_line
+from onnxport.verify.tolerance import Criterion
+from onnxport.verify.worst import Located, worst_of
+
+_MORE_PADDING = 5
+_MOST_ROWS = 4
+
+Picks = Mapping[str, np.ndarray]
+"""Axis name to the positions to take along it."""
+
+
+class Invariant(Model):
+    """Whether the reference keeps a relation; `detail` says how far it is from it where it does not."""
+
+    held: bool
+    detail: str = ""
+
+
+class Inapplicable(OnnxportError):
+    """A relation cannot be asked of this model, or not with this case; the message is the reason."""
+
+
+@dataclass(frozen=True, eq=False)
+class Variation:
+    """A case and a changed one, and which positions of their outputs must be equal.
+
+    Attributes:
+        what: the change, for a person ("row 1 alone").
+        original_picks, changed_picks: the positions of the outputs of each that are compared; along other axes, all.
+    """
+
+    what: str
+    original: Case
+    changed: Case
+    original_picks: Picks = field(default_factory=dict)
+    changed_picks: Picks = field(default_factory=dict)
+
+
+def variations(relation: str, case: Case, contract: GraphContract) -> list[Variation]:
+    """Returns the variations of a case that ask for a relation (a key of `RELATIONS`).
+
+    Raises:
+        Inapplicable: the model or the case has no place for it.
+    """
+    return list(RELATIONS[relation](case, contract))
+
+
+def differences(
+    runner: Runner, asked: Sequence[Variation], contract: GraphContract, criterion: Criterion
+) -> list[Located]:
+    """Runs variations and compares what must be equal, by a criterion in which the original is the measure."""
+    answers: dict[int, Mapping[str, np.ndarray]] = {}
+    found = []
+    for variation in asked:
+        original = variation.original
+        if id(original) not in answers:
+            answers[id(original)] = runner.run(original)
+        expected = _pick(answers[id(original)], contract, variation.original_picks)
+        actual = _pick(runner.run(variation.changed), contract, variation.changed_picks)
+        real = _pick(_real(original, contract), contract, variation.original_picks)
+        found += [Located(variation.what, c) for c in compare(expected, actual, criterion, real=real)]
+    return found
+
+
+def measure_relations(
+    reference: Runner, case: Case, contract: GraphContract, criterion: Criterion
+) -> dict[str, Invariant]:
+    """Returns which relations the reference keeps; those that cannot be asked are left out."""
+    measured = {}
+    for relation in RELATIONS:
+        try:
+            worst = worst_of(differences(reference, variations(relation, case, contract), contract, criterion))
+        except Inapplicable:
+            continue
+        except Exception as e:  # noqa: BLE001  (a reference that fails on the changed case does not keep the relation)
+            measured[relation] = Invariant(held=False, detail=one_line(e))
+            continue
+        held = worst.verdict == "pass"
+        ratio = worst.numbers.get("worst_ratio")
+        how = "its outputs are others" if ratio is None else f"off by {ratio:.3g} times the allowed difference"
+        measured[relation] = Invariant(held=held, detail="" if held else how)
+    return measured
+
+
+def batch_axis(contract: GraphContract) -> str:
+    """Returns the axis along which rows stand: one called batch that every input and output has, else the first axis of
+    all of them.
+
+    Raises:
+        Inapplicable: there is none.
+    """
+    shapes = [spec.shape for spec in (*contract.inputs, *contract.outputs)]
+    shared = [dim for dim in shapes[0] if isinstance(dim, str) and all(dim in shape for shape in shapes)]
+    for axis in shared:
+        if axis.startswith("batch") or all(shape[0] == axis for shape in shapes):
+            return axis
+    raise Inapplicable("no axis is the batch: none is shared by all inputs and outputs")
+
+
+def _alone(case: Case, contract: GraphContract) -> Iterator[Variation]:
+    axis = batch_axis(contract)
+    fixed = contract.axes[axis].fixed if axis in contract.axes else None
+    if fixed is not None:
+        raise Inapplicable(f"the axis {axis} is fixed at {fixed}: no row can be alone")
+    original, rows = _ragged(case, contract), _size(case, contract, axis)
+    if rows < 2:
+        raise Inapplicable(f"the case {case.name} has a single row")
+    for row in range(min(rows, _MOST_ROWS)):
+        pick = {axis: np.array([row])}
+        yield Variation(f"row {row} alone", original, _take(original, contract, pick), original_picks=pick)
+
+
+def _reordered(case: Case, contract: GraphContract) -> Iterator[Variation]:
+    axis = batch_axis(contract)
+    original, rows = _ragged(case, contract), _size(case, contract, axis)
+    if rows < 2:
+        raise Inapplicable(f"the case {case.name} has a single row")
+    pick = {axis: np.arange(rows)[::-1]}
+    yield Variation("rows in reverse order", original, _take(original, contract, pick), original_picks=pick)
+
+
+def _right(case: Case, contract: GraphContract) -> Iterator[Variation]:
+    axis, length, more = _room(case, contract)
+    changed = _lengthened(case, contract, axis, 0, more)
+    picks = {axis: np.arange(length)}
+    yield Variation(f"{more} more padded positions on the right", case, changed, changed_picks=picks)
+
+
+def _left(case: Case, contract: GraphContract) -> Iterator[Variation]:
+    axis, length, more = _room(case, contract)
+    changed = _lengthened(case, contract, axis, more, 0)
+    picks = {axis: np.arange(more, more + length)}
+    yield Variation(f"{more} more padded positions on the left", case, changed, changed_picks=picks)
+
+
+def _content(case: Case, contract: GraphContract) -> Iterator[Variation]:
+    """The second half is masked, once with padding in it and once with the real values that were there."""
+    axis = _token_axis(case, contract)
+    length = _size(case, contract, axis)
+    if length < 2:
+        raise Inapplicable(f"the case {case.name} has a single position along {axis}")
+    original = _masked(case, contract, np.arange(length) >= (length + 1) // 2)
+    assert case.mask is not None
+    changed = Case(case.name, {**case.inputs, case.mask: original.inputs[case.mask]}, case.mask)
+    yield Variation("other values at padded positions", original, changed)
+
+
+RELATIONS: dict[str, Callable[[Case, GraphContract], Iterator[Variation]]] = {
+    "rows.alone": _alone,
+    "rows.reordered": _reordered,
+    "padding.right": _right,
+    "padding.left": _left,
+    "padding.content": _content,
+}
+"""Relation to what makes its variations of a case."""
+
+
+def _token_axis(case: Case, contract: GraphContract) -> str:
+    if case.mask is None:
+        raise Inapplicable("the model takes no mask")
+    axis = _shapes(contract)[case.mask][-1]
+    if not isinstance(axis, str):
+        raise Inapplicable(f"the positions of {case.mask} have no axis name")
+    return axis
+
+
+def _room(case: Case, contract: GraphContract) -> tuple[str, int, int]:
+    """Returns the axis, its size, and how many positions can be added."""
+    axis = _token_axis(case, contract)
+    length = _size(case, contract, axis)
+    most = contract.axes[axis].max if axis in contract.axes else None
+    more = _MORE_PADDING if most is None else min(_MORE_PADDING, most - length)
+    if more < 1:
+        raise Inapplicable(f"the axis {axis} cannot be longer than {most}: there is no room for more padding")
+    return axis, length, more
+
+
+def _ragged(case: Case, contract: GraphContract) -> Case:
+    """Returns the case with the second half of its first row masked, so that rows differ in length too."""
+    try:
+        length = _size(case, contract, _token_axis(case, contract))
+        rows = _size(case, contract, batch_axis(contract))
+    except Inapplicable:
+        return case
+    assert case.mask is not None
+    if _shapes(contract)[case.mask][0] != batch_axis(contract) or length < 2:
+        return case
+    tail = np.arange(length) >= (length + 1) // 2
+    first = (np.arange(rows) == 0).reshape(-1, *[1] * (case.inputs[case.mask].ndim - 1))
+    return _masked(case, contract, first & tail)
+
+
+def _masked(case: Case, contract: GraphContract, where: np.ndarray) -> Case:
+    """Returns the case with more positions masked; inputs of the mask's axes hold padding there."""
+    assert case.mask is not None
+    axes = _shapes(contract)[case.mask]
+    inputs = {}
+    for name, array in case.inputs.items():
+        if _shapes(contract)[name] == axes:
+            array = np.where(where, array.dtype.type(_padding(name, case, contract)), array)
+        inputs[name] = array
+    return Case(case.name, inputs, case.mask)
+
+
+def _lengthened(case: Case, contract: GraphContract, axis: str, before: int, after: int) -> Case:
+    inputs = {}
+    for name, array in case.inputs.items():
+        widths = [(before, after) if dim == axis else (0, 0) for dim in _shapes(contract)[name]]
+        inputs[name] = np.pad(array, widths, constant_values=_padding(name, case, contract))
+    return Case(case.name, inputs, case.mask)
+
+
+def _padding(name: str, case: Case, contract: GraphContract) -> int:
+    vocabulary = contract.vocabularies.get(name)
+    return 0 if vocabulary is None or name == case.mask else vocabulary.padding
+
+
+def _take(case: Case, contract: GraphContract, picks: Picks) -> Case:
+    shapes = _shapes(contract)
+    return Case(case.name, {name: _at(array, shapes[name], picks) for name, array in case.inputs.items()}, case.mask)
+
+
+def _pick(outputs: Mapping[str, np.ndarray], contract: GraphContract, picks: Picks) -> dict[str, np.ndarray]:
+    shapes = {spec.name: spec.shape for spec in contract.outputs}
+    return {name: _at(array, shapes.get(name, ()), picks) for name, array in outputs.items()}
+
+
+def _at(array: np.ndarray, shape: Sequence[int | str], picks: Picks) -> np.ndarray:
+    for position, dim in enumerate(shape):
+        if dim in picks and position < array.ndim and array.shape[position] > 1:
+            array = np.take(array, picks[str(dim)], axis=position)
+    return array
+
+
+def _real(case: Case, contract: GraphContract) -> dict[str, np.ndarray]:
+    """Returns where outputs are real. A size of 1 stands for "along all of this axis"."""
+    if case.mask is None:
+        return {}
+    mask, axes = case.inputs[case.mask], _shapes(contract)[case.mask]
+    return {spec.name: real_positions(mask, axes, spec.shape) for spec in contract.outputs}
+
+
+def _size(case: Case, contract: GraphContract, axis: str) -> int:
+    shapes = _shapes(contract)
+    name = next(name for name in case.inputs if axis in shapes[name])
+    return int(case.inputs[name].shape[shapes[name].index(axis)])
+
+
+def _shapes(contract: GraphContract) -> dict[str, tuple[int | str, ...]]:
+    return {spec.name: spec.shape for spec in contract.inputs}

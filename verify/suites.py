@@ -1,0 +1,85 @@
+"""Suites: which checks are put, and on how many cases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onnxport.verify.cases import Case
+from onnxport.verify.contract import GraphContract
+from onnxport.verify.errors import VerificationError
+
+SUITES = ("quick", "standard", "full")
+"""Each one has all of those before it."""
+
+SMALLEST_SUITE: dict[str, str] = {
+    "files.sha256": "quick",
+    "graph.checker": "quick",
+    "graph.opset": "quick",
+    "graph.names": "quick",
+    "graph.axes": "quick",
+    "session.loads": "quick",
+    "session.provider": "quick",
+    "outputs.match": "quick",
+    "outputs.finite": "quick",
+    "outputs.sensitive": "quick",
+    "golden.match": "quick",
+    "fusion.expected": "quick",
+    "rows.independent": "standard",
+    "padding.invariant": "standard",
+    "iobinding.match": "standard",
+    "levels.match": "standard",
+    "inputs.rejected": "standard",
+    "tokenizer.match": "standard",
+    "reload.match": "full",
+}
+"""Id of a check to the smallest suite that puts it."""
+
+
+def in_suite(check: str, suite: str) -> bool:
+    """Whether a suite puts that check.
+
+    Raises:
+        VerificationError: there is no such suite.
+    """
+    return SUITES.index(SMALLEST_SUITE[check]) <= SUITES.index(require_suite(suite))
+
+
+def require_suite(suite: str) -> str:
+    """Returns the name; raises VerificationError when there is no such suite."""
+    if suite not in SUITES:
+        raise VerificationError(f"There is no suite {suite!r}. Ask for one of {', '.join(SUITES)}.")
+    return suite
+
+
+def probe_case(cases: Sequence[Case], contract: GraphContract) -> Case:
+    """Returns the case to make variations of: without padding, every axis at 2 or more, and then the smallest.
+
+    Where no case has all of that, the one that has the most of it.
+    """
+    return min(cases, key=lambda case: (_padded(case), _narrow_axes(case, contract), _elements(case)))
+
+
+def few_cases(cases: Sequence[Case], suite: str, contract: GraphContract) -> tuple[Case, ...]:
+    """Returns the cases for what is costly to ask: in `full` all, else `probe_case` and the smallest padded one."""
+    if suite == "full":
+        return tuple(cases)
+    padded = sorted(filter(_padded, cases), key=_elements)
+    return (probe_case([case for case in cases if not _padded(case)] or cases, contract), *padded[:1])
+
+
+def _padded(case: Case) -> bool:
+    return case.mask is not None and not case.inputs[case.mask].all()
+
+
+def _narrow_axes(case: Case, contract: GraphContract) -> int:
+    """Number of dimensions with a named axis and a single position."""
+    shapes = {spec.name: spec.shape for spec in contract.inputs}
+    return sum(
+        isinstance(dim, str) and size < 2
+        for name, array in case.inputs.items()
+        for dim, size in zip(shapes[name], array.shape, strict=True)
+    )
+
+
+def _elements(case: Case) -> int:
+    return sum(array.size for array in case.inputs.values())
