@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from onnxport.exporters.cli import env, export, inspect, recipes, verify
+from onnxport.exporters.cli import env, export, inspect, localize, recipes, verify
 from onnxport.exporters.cli.console import Console
 from onnxport.exporters.cli.failures import INTERRUPTED, explain, interrupted
 
@@ -21,6 +20,7 @@ app = typer.Typer(
 )
 app.command(epilog=export.EXAMPLES)(export.export)
 app.command(epilog=verify.EXAMPLES)(verify.verify)
+app.command(epilog=localize.EXAMPLES)(localize.localize)
 app.command(epilog=inspect.EXAMPLES)(inspect.inspect)
 app.command(epilog=recipes.EXAMPLES)(recipes.recipes)
 app.command(epilog=env.EXAMPLES)(env.env)
@@ -51,8 +51,6 @@ def run(arguments: Sequence[str]) -> int:
     parsed to the end.
     """
     console = Console(as_json="--json" in arguments)
-    # "package.module:factory" is looked for in the current folder too, after everything that is installed.
-    sys.path.append("")
     try:
         code = app(list(arguments) or ["--help"], prog_name="onnxport", standalone_mode=False)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the end of the line: everything becomes one message

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,20 @@ PATTERNS = {
 }
 """transformers' model type to the one whose patterns onnxruntime.transformers applies, attention included."""
 
+FUSION_KINDS = (
+    "constant_folding",
+    "gelu",
+    "layer_norm",
+    "attention",
+    "skip_layer_norm",
+    "embed_layer_norm",
+    "bias_skip_layer_norm",
+    "bias_gelu",
+    "tied_weights",
+    "equal_weights",
+)
+"""What `fuse` can leave out, in the order in which it is done; later kinds build on earlier ones."""
+
 _ATTENTION = ("com.microsoft:Attention", "com.microsoft:MultiHeadAttention")
 _GUESS = "bert"
 _TRANSFORMER_OPS = {"MatMul", "Softmax"}
@@ -41,12 +55,14 @@ class FusedGraph:
     notes: tuple[str, ...] = ()
 
 
-def fuse(source: Path, hints: FusionHints, target: Path, *, embeddings: bool = True) -> FusedGraph:
+def fuse(
+    source: Path, hints: FusionHints, target: Path, *, embeddings: bool = True, disabled: Sequence[str] = ()
+) -> FusedGraph:
     """Fuses the graph at `source` into `target`, which lies in the same folder.
 
     A model type that is not in PATTERNS gets a try where the graph looks like a transformer: layer norms and
     activations, not attention (tried on CLIP's causal text model, its fusion is wrong). `embeddings` False leaves the
-    embedding layer as it is.
+    embedding layer as it is; `disabled` leaves out some of FUSION_KINDS.
 
     Raises:
         VariantError: a fusion for a known model type broke, or the child process died.
@@ -66,6 +82,7 @@ def fuse(source: Path, hints: FusionHints, target: Path, *, embeddings: bool = T
         hidden_size=hidden,
         required=known is not None,
         embeddings=embeddings,
+        disabled=list(disabled),
     )
     fusions: dict[str, int] = result["fusions"]
     notes = []

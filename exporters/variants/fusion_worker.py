@@ -8,6 +8,7 @@ that the fused graph shares with its source.
 from __future__ import annotations
 
 import traceback
+from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,23 @@ from onnxport.exporters.variants.folding import fold_constants
 from onnxport.exporters.variants.operators import fused_since, import_used_domains, operator_counts
 from onnxport.exporters.variants.tied_weights import multiply_by_tied_weights_in_place, share_equal_weights
 
+_EMBEDDINGS = "embed_layer_norm"
+
 
 def fuse(
-    graph: str, fused: str, model_type: str | None, num_heads: int, hidden_size: int, required: bool, embeddings: bool
+    graph: str,
+    fused: str,
+    model_type: str | None,
+    num_heads: int,
+    hidden_size: int,
+    required: bool,
+    embeddings: bool,
+    disabled: list[str],
 ) -> dict[str, Any]:
     """Fuses `graph` and writes `fused` beside it (both are file names in the working folder).
 
     `model_type` is onnxruntime.transformers' own; None: no fusion of layers. `required` False: the type is a guess, and
-    attention is left alone, and a fusion that breaks is the same as none that matches.
+    attention is left alone, and a fusion that breaks is the same as none that matches. `disabled`: see FUSION_KINDS.
 
     Returns:
         `fusions`: new nodes by "domain:op", empty when nothing matched (`fused` is then not written); `broke`: the
@@ -42,10 +52,12 @@ def fuse(
     positional = False
     if model_type is not None:
         try:
-            fold_constants(model)
+            if "constant_folding" not in disabled:
+                fold_constants(model)
             positional = compares_positions(model)
             attention = required and not positional
-            model = _fuse_layers(model, model_type, num_heads, hidden_size, attention=attention, embeddings=embeddings)
+            kinds_off = {*disabled, *(() if attention else ("attention",)), *(() if embeddings else (_EMBEDDINGS,))}
+            model = _fuse_layers(model, model_type, num_heads, hidden_size, kinds_off)
         except Exception as e:
             where = traceback.extract_tb(e.__traceback__)[-1]
             broke = f"{type(e).__name__}: {e} ({Path(where.filename).name}, {where.name})"
@@ -55,8 +67,10 @@ def fuse(
                     "expect a TorchScript graph with eager attention. --variant base needs no fusion."
                 ) from e
             model = onnx.load(graph, load_external_data=False)
-    multiply_by_tied_weights_in_place(model)
-    share_equal_weights(model)
+    if "tied_weights" not in disabled:
+        multiply_by_tied_weights_in_place(model)
+    if "equal_weights" not in disabled:
+        share_equal_weights(model)
     fusions = fused_since(before, operator_counts(model))
     if not fusions:
         return {"fusions": {}, "broke": broke, "positional": positional}
@@ -75,11 +89,11 @@ def fuse(
 
 
 def _fuse_layers(
-    model: onnx.ModelProto, model_type: str, num_heads: int, hidden_size: int, *, attention: bool, embeddings: bool
+    model: onnx.ModelProto, model_type: str, num_heads: int, hidden_size: int, kinds_off: Set[str]
 ) -> onnx.ModelProto:
     options = FusionOptions(model_type)
-    options.enable_attention = attention
-    options.enable_embed_layer_norm = options.enable_embed_layer_norm and embeddings
+    for kind in kinds_off:
+        setattr(options, f"enable_{kind}", False)
     if options.attention_mask_format == AttentionMaskFormat.MaskIndexEnd:
         # Lengths instead of masks: wrong for left-padded batches.
         options.use_raw_attention_mask(True)

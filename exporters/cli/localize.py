@@ -1,0 +1,110 @@
+"""`onnxport localize`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onnxport.exporters.cli.chatter import hushed
+from onnxport.exporters.cli.console import Console
+from onnxport.exporters.cli.localization_view import show_localization
+from onnxport.exporters.cli.options import (
+    VERIFICATION,
+    AsJson,
+    Atol,
+    CacheDir,
+    Debug,
+    Offline,
+    Quiet,
+    Revision,
+    Rtol,
+    SuiteName,
+    Token,
+    TrustRemoteCode,
+)
+from onnxport.exporters.cli.verify import known_suite
+
+EXAMPLES = (
+    "Examples:\n\n"
+    "onnxport localize bundles/minilm --against sentence-transformers/all-MiniLM-L6-v2\n\n"
+    "onnxport localize out.failed --against ./checkpoint --variant optimized --case padding.left\n\n"
+    "onnxport localize out.failed --against ./checkpoint --out wrong-layer; python wrong-layer/base/reproduce.py"
+)
+
+
+def localize(
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of the bundle.")],
+    against: Annotated[
+        str,
+        typer.Option(metavar="SOURCE", help="The PyTorch model it was made from.", rich_help_panel=VERIFICATION),
+    ],
+    variant: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Default: every variant. Repeatable.", rich_help_panel=VERIFICATION),
+    ] = None,
+    suite: SuiteName = None,
+    case: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Case to compare layers on. Default: the smallest that fails.",
+            rich_help_panel=VERIFICATION,
+        ),
+    ] = None,
+    rtol: Rtol = None,
+    atol: Atol = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Where the reproduction goes, if anything diverges. Default: BUNDLE.localize.",
+            rich_help_panel="Output",
+        ),
+    ] = None,
+    all_layers: Annotated[
+        bool, typer.Option("--all", help="Show layers that agree too.", rich_help_panel="Output")
+    ] = False,
+    revision: Revision = None,
+    token: Token = None,
+    cache_dir: CacheDir = None,
+    offline: Offline = False,
+    trust_remote_code: TrustRemoteCode = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> int:
+    """Find the first layer, or the optimisation pass, where a bundle leaves PyTorch.
+
+    Every layer is compared as the graph runs and alone, on PyTorch's own inputs of
+    it: a new error is told from an inherited one. The first wrong layer is written
+    to a small folder with a script that shows it without torch. The exit code is 1
+    if anything diverges.
+    """
+    from onnxport.exporters.hub_options import HubOptions
+
+    console = Console(quiet=quiet, as_json=as_json)
+    suite_name = known_suite(suite)
+    folder = out if out is not None else bundle.absolute().with_name(f"{bundle.absolute().name}.localize")
+    with hushed(debug=debug):
+        from onnxport.exporters.bundle import load_bundle
+
+        loaded = load_bundle(bundle)
+        from onnxport.exporters.localization.search import localize as search
+
+        result = search(
+            loaded,
+            against,
+            HubOptions(revision, token, cache_dir, offline, trust_remote_code),
+            folder,
+            variants=variant,
+            suite=suite_name,
+            case=case,
+            rtol=rtol,
+            atol=atol,
+            progress=console,
+        )
+    show_localization(console, result, folder, all_layers=all_layers)
+    console.document(result.model_dump(mode="json"))
+    return 0 if result.verdict == "agrees" else 1

@@ -1,0 +1,329 @@
+"""From a bundle and its source to the first layer, or the optimisation pass, that is wrong."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from onnxport.exporters.bundle import Bundle
+from onnxport.exporters.engines import ENGINES
+from onnxport.exporters.errors import BundleError
+from onnxport.exporters.exportable import Exportable
+from onnxport.exporters.graph import Graph
+from onnxport.exporters.hub_options import HubOptions
+from onnxport.exporters.loading import load
+from onnxport.exporters.localization.findings import LayerFinding, Localization, PassFinding, VariantFinding
+from onnxport.exporters.localization.layers import record_layers
+from onnxport.exporters.localization.passes import AS_WRITTEN, Judge, blame_load, blame_making
+from onnxport.exporters.localization.reproduction import DOCUMENT, clear, require_free, write_reproduction
+from onnxport.exporters.localization.scopes import Match, MatchedLayer, Scopes, bind
+from onnxport.exporters.localization.walk import ratio, tightened, walk, walk_pieces
+from onnxport.exporters.progress import SILENT, Progress
+from onnxport.exporters.recipe import Suite
+from onnxport.exporters.reference import Recording, record
+from onnxport.exporters.suggestion import expected_one_of
+from onnxport.exporters.variants import VariantBuilder
+from onnxport.exporters.verification import subjects
+from onnxport.verify.cases import Case
+from onnxport.verify.dissection import Arrays, Dissection
+from onnxport.verify.errors import SessionError, VerificationError
+from onnxport.verify.runners import OrtRunner
+from onnxport.verify.subject import Subject
+from onnxport.verify.tolerance import Criterion
+from onnxport.verify.trial import CaseOutcome, Trial
+
+_BASE = "base"
+
+
+def localize(
+    bundle: Bundle,
+    source: str,
+    hub: HubOptions,
+    out: Path,
+    *,
+    variants: Collection[str] | None = None,
+    suite: Suite | None = None,
+    case: str | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    progress: Progress = SILENT,
+) -> Localization:
+    """Compares the graphs of a bundle with PyTorch, layer by layer, and what differs step by step of its making.
+
+    Args:
+        bundle: what `load_bundle` returned.
+        source: the PyTorch model it was made from.
+        out: folder for the reproductions; written only if something diverges. One from an earlier run is replaced.
+        variants: names of the variants to look into; None: all.
+        suite: the cases to choose from; None: those of the export. The smallest that fails is chosen, else the worst.
+        case: name of the case to use instead.
+        rtol, atol: instead of the recipe's.
+        progress: is told of every stage.
+
+    Raises:
+        BundleError: no such variant, several components, or `out` holds something else.
+        VerificationError: no such case.
+        SourceError, TaskError, SignatureError: as for an export.
+        VariantError: a step of making a variant again failed.
+    """
+    require_free(out)
+    asked = subjects(bundle.path, bundle.manifest, variants, rtol=rtol, atol=atol)
+    base = next(s for s in subjects(bundle.path, bundle.manifest, [_BASE], rtol=rtol, atol=atol))
+    bundle.component()  # one is all that there can be
+    recipe = bundle.manifest.recipe
+    with progress.stage("Reference in PyTorch") as stage:
+        exportable = load(source, recipe, hub, ENGINES[bundle.manifest.toolchain.engine].attention).exportable
+        recording = record(exportable, _cases(exportable, suite or recipe.suite, case), stage.advance)
+        for name, reason in recording.refused.items():
+            stage.note(f"case {name} left out: {reason}")
+    search = _Search(bundle, exportable, recording, base)
+    found: list[VariantFinding] = []
+    for subject in asked:
+        with progress.stage(f"Layers of {subject.variant}") as stage:
+            finding = search.look_into(subject)
+            found.append(finding)
+            if not finding.layers:
+                stage.note(finding.summary)
+    for number, finding in enumerate(found):
+        if finding.variant != _BASE and finding.verdict == "diverges" and not finding.blame and search.base_agrees():
+            with progress.stage(f"Steps of {finding.variant}"):
+                blame = search.blame(asked[number])
+                found[number] = finding.model_copy(
+                    update={"blame": blame, "summary": f"{finding.summary}; {blame.detail}"}
+                )
+    diverges = any(finding.verdict == "diverges" for finding in found)
+    result = Localization(
+        verdict="diverges" if diverges else "agrees", source=bundle.manifest.source.model, variants=tuple(found)
+    )
+    return _write(result, search, out) if diverges else result
+
+
+@dataclass(frozen=True, eq=False)
+class _Walked:
+    """The layers of one graph, and what it takes to reproduce one of them."""
+
+    layers: Sequence[LayerFinding]
+    criterion: Criterion
+    options: Mapping[str, str]
+    graph: Dissection
+    case: Case
+    known: Arrays
+    matched: Sequence[MatchedLayer]
+
+    @property
+    def first(self) -> int | None:
+        """The number of the first layer that diverges."""
+        return next((number for number, layer in enumerate(self.layers) if layer.verdict == "diverges"), None)
+
+
+@dataclass(eq=False)
+class _Search:
+    bundle: Bundle
+    exportable: Exportable
+    recording: Recording
+    base: Subject
+    walked: dict[str, _Walked] = field(default_factory=dict)
+    _findings: dict[str, VariantFinding] = field(default_factory=dict)
+    _recorded: tuple[str, Sequence[MatchedLayer]] | None = None
+
+    def look_into(self, subject: Subject) -> VariantFinding:
+        """Compares outputs as a consumer sees them, then layers as they stand in the file."""
+        outcome = self._worst(subject)
+        case = next(case for case in self.recording.cases if case.name == outcome.case)
+        agrees = _agrees(outcome)
+        walked: _Walked | None = None
+        blame: PassFinding | None = None
+        trouble = outcome.failure
+        if subject.path.suffix != ".onnx":
+            trouble = trouble or "ONNX Runtime's own format shows no layers"
+        else:
+            try:
+                walked = self._walk(subject, case, AS_WRITTEN, whole=not outcome.failure)
+                if not agrees and walked.first is None and not outcome.failure:
+                    walked, blame = self._look_closer(subject, case, walked)
+            except SessionError as e:
+                trouble = trouble or str(e)
+        if walked is not None:
+            self.walked[subject.variant] = walked
+        layers, first = (walked.layers, walked.first) if walked is not None else ((), None)
+        finding = VariantFinding(
+            variant=subject.variant,
+            verdict="agrees" if agrees and first is None else "diverges",
+            case=case.name,
+            outputs={c.output: c.detail for c in outcome.comparisons},
+            layers=tuple(layers),
+            session_options=dict(walked.options if walked is not None else subject.session_options),
+            criterion=walked.criterion if walked is not None else subject.criterion,
+            first=first,
+            blame=blame,
+            summary=_summary(
+                layers, first, agrees, blame, trouble, walked is not None and walked.criterion != subject.criterion
+            ),
+        )
+        self._findings[subject.variant] = finding
+        return finding
+
+    def _look_closer(self, subject: Subject, case: Case, walked: _Walked) -> tuple[_Walked, PassFinding | None]:
+        """For outputs that differ without a layer that does: ONNX Runtime breaks it, or a layer hides in the tolerance.
+
+        Only passes that change the file while it is loaded can be the reason if no layer differs even as it runs.
+        """
+        if all(layer.verdict == "agrees" for layer in walked.layers):
+            blame = blame_load(self._judge(subject, case), subject.path, subject.session_options)
+            if blame is not None:
+                return self._walk(subject, case, subject.session_options), blame
+        criterion = tightened(walked.criterion, walked.layers)
+        if criterion is None:
+            return walked, None
+        return self._walk(subject, case, walked.options, criterion), None
+
+    def base_agrees(self) -> bool:
+        """Whether the graph as exported agrees; looked into if it was not asked for."""
+        if _BASE not in self._findings:
+            self.look_into(self.base)
+        return self._findings[_BASE].verdict == "agrees"
+
+    def blame(self, subject: Subject) -> PassFinding:
+        """Makes a variant again, step by step, and finds the one that breaks it."""
+        name = self._findings[subject.variant].case
+        case = next(case for case in self.recording.cases if case.name == name)
+        recipe = self.bundle.manifest.recipe
+        with tempfile.TemporaryDirectory(prefix="onnxport-") as folder:
+            graph = Graph(self.base.component, self.base.path, self.base.contract, self.exportable.hints)
+            builder = VariantBuilder(graph, Path(folder), Path(folder), recipe.level, recipe.target, "always")
+            return blame_making(self._judge(self.base, case), builder, subject.variant)
+
+    def _judge(self, subject: Subject, case: Case) -> Judge:
+        return Judge(self.recording.runner, case, subject.criterion, subject.contract)
+
+    def _worst(self, subject: Subject) -> CaseOutcome:
+        """The smallest case that fails; if none does, the one that comes nearest to it."""
+        cases = {case.name: case for case in self.recording.cases}
+        with OrtRunner(subject.path, session_options=subject.session_options) as runner:
+            trial = Trial(
+                self.recording.runner,
+                runner,
+                self.recording.cases,
+                subject.criterion,
+                contract=subject.contract,
+                component=subject.component,
+                variant=subject.variant,
+            )
+            outcomes = trial.outcomes
+        failing = [outcome for outcome in outcomes if not _agrees(outcome)]
+        if failing:
+            return min(failing, key=lambda o: sum(array.size for array in cases[o.case].inputs.values()))
+        return max(outcomes, key=lambda o: max((ratio(c, subject.criterion) for c in o.comparisons), default=0.0))
+
+    def _walk(
+        self,
+        subject: Subject,
+        case: Case,
+        options: Mapping[str, str],
+        criterion: Criterion | None = None,
+        *,
+        whole: bool = True,
+    ) -> _Walked:
+        criterion = criterion or subject.criterion
+        if self._recorded is None or self._recorded[0] != case.name:  # one case's layers at a time
+            self._recorded = (case.name, bind(self._matches, record_layers(self.exportable, case)))
+        layers = self._recorded[1]
+        graph, base = Dissection(subject.path), Dissection(self.base.path)
+        findings, known = (walk if whole else walk_pieces)(graph, base, layers, case, criterion, options)
+        return _Walked(findings, criterion, options, graph, case, known, layers)
+
+    @cached_property
+    def _matches(self) -> list[Match]:
+        """Found at the sizes of the trace, which are all different: a batch of 3 is not taken for 3 tokens."""
+        inputs = self.exportable.sample(self.exportable.example, np.random.default_rng(0))
+        base = Dissection(self.base.path)
+        scopes = Scopes(base, record_layers(self.exportable, Case("example", inputs)))
+        shapes = {value: (array.shape, array.dtype) for value, array in base.run(scopes.values, inputs)}
+        return scopes.match(shapes)
+
+
+def _cases(exportable: Exportable, suite: str, name: str | None) -> list[Case]:
+    cases = exportable.cases(suite)
+    if name is None:
+        return cases
+    chosen = [case for case in cases if case.name == name]
+    if not chosen:
+        names = [case.name for case in cases]
+        raise VerificationError(f"suite {suite!r} has no case {name!r}; {expected_one_of(name, names)}")
+    return chosen
+
+
+def _agrees(outcome: CaseOutcome) -> bool:
+    return outcome.failure is None and all(comparison.agrees for comparison in outcome.comparisons)
+
+
+def _summary(
+    layers: Sequence[LayerFinding],
+    first: int | None,
+    agrees: bool,
+    blame: PassFinding | None,
+    trouble: str | None,
+    tight: bool,
+) -> str:
+    parts = [] if trouble is None else [trouble]
+    if first is not None:
+        layer = layers[first]
+        how = layer.failure or f"{layer.alone_ratio:.3g} times the difference allowed to it"
+        parts.append(f"{layer.module or 'the model'} ({layer.kind}) is wrong on the inputs it has in PyTorch: {how}")
+        if tight:
+            parts.append(
+                "that would do for an output, but it is ten times what layers of this graph commonly differ by"
+            )
+        more = sum(layer.verdict == "diverges" for layer in layers) - 1
+        if more:
+            parts.append(f"so are {more} layers after it")
+        if agrees:
+            parts.append("the outputs are within tolerance nevertheless")
+    elif trouble is not None:
+        pass
+    elif not agrees and layers:
+        worst = max(layers, key=lambda layer: layer.alone_ratio or 0.0)
+        parts.append(
+            "no layer alone is out of tolerance or stands out: the differences of many layers add up, the largest "
+            f"being {worst.alone_ratio:.3g} times the allowed one in {worst.module or 'the model'} ({worst.kind})"
+        )
+    elif not agrees:
+        parts.append("the outputs differ, and no layer of the graph could be matched with a PyTorch module")
+    else:
+        parts.append(f"all {len(layers)} layers agree")
+    if blame is not None:
+        parts.append(blame.detail)
+    return "; ".join(parts)
+
+
+def _write(result: Localization, search: _Search, out: Path) -> Localization:
+    try:
+        clear(out)
+        variants = []
+        for finding in result.variants:
+            if finding.first is not None:
+                layer = finding.layers[finding.first]
+                walked = search.walked[finding.variant]
+                expected = next(one.array for one in walked.matched if one.value == layer.value)
+                write_reproduction(
+                    out / finding.variant,
+                    walked.graph,
+                    layer,
+                    walked.case,
+                    walked.known,
+                    expected,
+                    finding.criterion,
+                    finding.session_options,
+                )
+                finding = finding.model_copy(update={"reproduction": finding.variant})
+            variants.append(finding)
+        result = result.model_copy(update={"variants": tuple(variants)})
+        (out / DOCUMENT).write_text(result.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    except OSError as e:
+        raise BundleError(f"{out} cannot be written: {e.strerror or e}. Choose another folder with --out.") from e
+    return result
