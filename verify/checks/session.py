@@ -8,12 +8,11 @@ from onnxport.verify.report import CheckResult, Verdict
 from onnxport.verify.runners import OrtRunner
 
 # Devices leave these to the CPU on purpose where they compute shapes and indices.
-_SHAPE_OPS = frozenset(
-    ("Add", "And", "Cast", "Concat", "ConstantOfShape", "Div", "Equal", "Expand", "Gather", "Greater", "Identity")
-    + ("Less", "Mod", "Mul", "Not", "Or", "Range", "ReduceProd", "Reshape", "Shape", "Size", "Slice", "Squeeze")
-    + ("Sub", "Unsqueeze", "Where")
-)
-)
+_SHAPE_OPS = frozenset({
+    "Add", "And", "Cast", "Concat", "ConstantOfShape", "Div", "Equal", "Expand", "Gather", "Greater", "Identity",
+    "Less", "Mod", "Mul", "Not", "Or", "Range", "ReduceProd", "Reshape", "Shape", "Size", "Slice", "Squeeze", "Sub",
+    "Unsqueeze", "Where",
+})  # fmt: skip
 
 
 def check_loads(inspection: Inspection) -> list[CheckResult]:
