@@ -156,12 +156,14 @@ def _bars(section: Section, ratios: Sequence[float], axis: Axis, series: int) ->
 
 
 def _by_output(measured: Sequence[tuple[Section, _Measured]], axis: Axis, series: Mapping[str, int]) -> str:
-    """A chart per output with a row per case, the chart with the largest error first."""
-    charts: dict[tuple[str | None, str, str | None], dict[str, list[tuple[float, int]]]] = {}
+    """A chart per output with a row per case, and one for checks over all outputs; the largest error first."""
+    charts: dict[tuple[str | None, str | None, str], dict[str, list[tuple[float, int]]]] = {}
     for section, points in measured:
         for ratio, check in points:
-            cases = charts.setdefault((section.component, check.id, check.output), {})
-            cases.setdefault(check.case or "", []).append((ratio, series[section.variant or section.title]))
+            chart = (section.component, check.output, check.id if check.output else "")
+            row = check.case or "" if check.output else ", ".join(filter(None, (check.id, check.case)))
+            points_of = charts.setdefault(chart, {}).setdefault(row, [])
+            points_of.append((ratio, series[section.variant or section.title]))
     several = len({component for component, _, _ in charts if component}) > 1
     names = list(series)
 
@@ -169,10 +171,10 @@ def _by_output(measured: Sequence[tuple[Section, _Measured]], axis: Axis, series
         return max(ratio for points in rows.values() for ratio, _ in points)
 
     drawn = []
-    for (component, check_id, output), rows in sorted(charts.items(), key=lambda chart: -largest(chart[1])):
-        title = " / ".join(filter(None, (component if several else None, output or check_id)))
+    for (component, output, check_id), rows in sorted(charts.items(), key=lambda chart: -largest(chart[1])):
+        title = " / ".join(filter(None, (component if several else None, output or "All outputs together")))
         head = f'<h3>{_escaped(title)} <code class="quiet">{_escaped(check_id)}</code></h3>\n'
-        body = "".join(_dots(case, points, axis, names) for case, points in sorted(rows.items()))
+        body = "".join(_dots(row, points, axis, names) for row, points in sorted(rows.items()))
         drawn.append(f'<div class="chart">{head}{body}{_axis_row(axis)}</div>\n')
     shown, folded = drawn[:_OPEN_CHARTS], drawn[_OPEN_CHARTS:]
     more = f"<details><summary>{len(folded)} more outputs</summary>\n{''.join(folded)}</details>" if folded else ""

@@ -81,6 +81,14 @@ def test_a_mark_for_every_comparison_and_a_row_for_every_case(make_report: Calla
     assert page.count("rect", "fails") == 2, "14.5 and infinity"
 
 
+def test_checks_over_all_outputs_share_a_chart(check: Callable[..., CheckResult]) -> None:
+    checks = [check(name, worst_ratio=0.5, compared=1) for name in ("iobinding.match", "levels.match", "levels.match")]
+    page = Page(to_html(Report.of(checks, Tolerance(rtol=0, atol=0))))
+    assert page.count("div", "chart") == 2, "the distribution and this one"
+    assert page.count("div", "row") == (1 + 1) + (2 + 1)
+    assert "All outputs together" in page.text
+
+
 def test_a_report_without_numbers_has_no_plots(empty_report: Report, check: Callable[..., CheckResult]) -> None:
     text = to_html(empty_report)
     Page(text)
