@@ -25,7 +25,9 @@ from onnxport.verify.cases import Case
 from onnxport.verify.contract import AxisRange, TensorSpec
 from onnxport.verify.errors import ProviderError, VerificationError
 from onnxport.verify.golden import save_golden
+from onnxport.verify.relations import Invariant
 from onnxport.verify.report import CheckResult, Report
+from onnxport.verify.suites import SUITES
 from onnxport.verify.tolerance import ElementTolerance, Statistics, Tolerance
 
 BundleMaker = Callable[..., Path]
@@ -204,7 +206,7 @@ class TestAgainstGolden:
         seal(root, load_bundle(root).manifest)  # hashes are right: only the numbers can tell
         report = verify_bundle(load_bundle(root))
         assert report.verdict == "fail"
-        assert ids(failed(report)) == {("golden.match", "base")}
+        assert ids(failed(report)) == {("golden.match", "base"), ("levels.match", "base")}
 
     def test_only_the_variants_asked(self, root: Path) -> None:
         report = verify_bundle(load_bundle(root), variants=["fp16"])
@@ -213,7 +215,7 @@ class TestAgainstGolden:
 
     def test_tighter_tolerance_fails(self, root: Path) -> None:
         report = verify_bundle(load_bundle(root), rtol=0, atol=1e-9, variants=["fp16"])
-        assert ids(failed(report)) == {("golden.match", "fp16")}
+        assert ids(failed(report)) == {("golden.match", "fp16"), ("levels.match", "fp16")}
         assert isinstance(report.tolerance, Tolerance)
         assert (report.tolerance.rtol, report.tolerance.atol) == (0, 1e-9)
 
@@ -222,8 +224,32 @@ class TestAgainstGolden:
         report = verify_bundle(load_bundle(tmp_path / "bundle"))
         assert ids(failed(report)) == {("fusion.expected", "optimized")}
 
-    def test_the_suite_of_the_export_may_be_named(self, root: Path) -> None:
-        assert verify_bundle(load_bundle(root), suite="standard", variants=["base"]).verdict == "pass"
+    def test_each_suite_puts_more_checks_to_what_is_stored(self, root: Path) -> None:
+        found = {}
+        for suite in SUITES:
+            report = verify_bundle(load_bundle(root), suite=suite, variants=["base"])
+            assert report.verdict == "pass"
+            found[suite] = {check.id for check in report.checks}
+        assert "levels.match" not in found["quick"]
+        assert found["standard"] - found["quick"] >= {"levels.match", "iobinding.match", "inputs.rejected"}
+        assert found["full"] - found["standard"] == {"reload.match"}
+        assert {check.id for check in verify_bundle(load_bundle(root)).checks} == found["standard"] | {
+            "fusion.expected"
+        }
+
+    def test_one_case_alone(self, root: Path) -> None:
+        report = verify_bundle(load_bundle(root), case="rows-3", variants=["base"], suite="quick")
+        assert {check.case for check in report.checks if check.id == "golden.match"} == {"rows-3"}
+        assert report.verdict == "pass"
+
+    def test_rows_are_asked_for_what_the_reference_keeps(self, root: Path) -> None:
+        def rows(**options: Any) -> dict[str, str]:
+            report = verify_bundle(load_bundle(root), variants=["base"], **options)
+            return {check.detail.split(":")[0]: check.verdict for check in report.checks if check.id[:5] == "rows."}
+
+        assert rows() == {"rows.alone": "skip", "rows.reordered": "skip"}  # this manifest does not say
+        kept = {"rows.alone": Invariant(held=True), "rows.reordered": Invariant(held=False)}
+        assert rows(invariants=kept) == {"rows.alone": "pass", "rows.reordered": "skip"}
 
 
 class TestDamage:
@@ -288,7 +314,7 @@ class TestAgainstReference:
 
     def test_another_model_fails(self, root: Path) -> None:
         report = verify_bundle(load_bundle(root), reference=Reference(offset=1.0), cases=[case(2)], variants=["base"])
-        assert ids(failed(report)) == {("outputs.match", "base")}
+        assert ids(failed(report)) == {("outputs.match", "base"), ("levels.match", "base")}
         assert {check.output for check in failed(report)} == {"y"}
 
     def test_needs_no_golden_tensors(self, tmp_path: Path, make: BundleMaker) -> None:
@@ -330,9 +356,13 @@ class TestRefusals:
         with pytest.raises(VerificationError, match="go together"):
             verify_bundle(load_bundle(root), cases=CASES)
 
-    def test_a_suite_without_a_model_to_run_it_on(self, root: Path) -> None:
-        with pytest.raises(VerificationError, match="suite 'full' needs a PyTorch model"):
-            verify_bundle(load_bundle(root), suite="full")
+    def test_unknown_suite(self, root: Path) -> None:
+        with pytest.raises(VerificationError, match="no suite 'complete'"):
+            verify_bundle(load_bundle(root), suite="complete")
+
+    def test_unknown_case(self, root: Path) -> None:
+        with pytest.raises(VerificationError, match=r"the golden tensors has no case 'rows-4'; .*did you mean 'rows-"):
+            verify_bundle(load_bundle(root), case="rows-4")
 
 
 def test_a_deployment_machine_needs_no_torch(root: Path) -> None:
