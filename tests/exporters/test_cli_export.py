@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -38,8 +39,11 @@ def test_export_writes_a_bundle_and_shows_the_verdict(
     out = tmp_path / "out"
     checkpoint = str(make_checkpoint("bert", "text-classification"))
     flags = ["--suite", "quick", "--static", "batch=2", "--opset", "18", "--require-fusion", "Attention=2"]
-    assert run(["export", checkpoint, str(out), *flags]) == 0
+    report = tmp_path / "report.md"
+    assert run(["export", checkpoint, str(out), *flags, "--report", str(report), "--annotate"]) == 0
     told = capsys.readouterr()
+    assert report.read_text(encoding="utf-8").startswith("## ✅ onnxport verify: pass")
+    assert "::notice title=onnxport verify::pass: " in told.err
     for part in ("check", "base", "optimized", "outputs", "worst ratio", "verdict", "pass: ", "allowed: "):
         assert part in told.out
     assert max(map(len, told.out.splitlines())) <= 80 or str(out) in told.out
@@ -84,8 +88,12 @@ def test_an_export_that_disagrees_is_exit_code_1_and_keeps_the_evidence(
     assert "out.failed" in told.err
     assert not out.exists()
     assert (tmp_path / "out.failed" / "verification" / "report.json").is_file()
-    assert run(["export", checkpoint, str(out), *flags, "--json"]) == 1
-    document = json.loads(capsys.readouterr().out)
+    report = tmp_path / "junit.xml"
+    assert run(["export", checkpoint, str(out), *flags, "--json", "--annotate", "--report", str(report)]) == 1
+    told = capsys.readouterr()
+    document = json.loads(told.out)
+    assert f"::error file={out.as_posix()}.failed/model.onnx,title=outputs.match" in told.err
+    assert "<failure" in report.read_text(encoding="utf-8")
     assert document["bundle"] is None
     assert document["report"]["verdict"] == "fail"
     assert Path(document["failed_bundle"]).is_dir()
@@ -140,6 +148,47 @@ def test_verify_agrees_and_reports(bundle: Path, tmp_path: Path, capsys: pytest.
     again = capsys.readouterr()
     assert again.err == ""
     assert json.loads(again.out) == json.loads(report.read_text())
+
+
+def test_verify_writes_every_format_and_annotates_on_stderr(
+    copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (copy / "config.json").write_text("{}")
+    reports = [tmp_path / f"report{suffix}" for suffix in (".json", ".xml", ".md", ".html")]
+    flags = [part for report in reports for part in ("--report", str(report))]
+    assert run(["verify", str(copy), *flags, "--annotate", "--json", "--quiet"]) == 1
+    told = capsys.readouterr()
+    assert json.loads(told.out) == json.loads(reports[0].read_text())
+    (line,) = told.err.splitlines()
+    assert line.startswith(f"::error file={copy.as_posix()}/bundle.json,title=files.sha256::config.json: has 2 bytes")
+    assert ElementTree.parse(reports[1]).getroot().get("failures") == "1"
+    assert "❌ **files.sha256**: config.json: has 2 bytes" in reports[2].read_text(encoding="utf-8")
+    assert "Does not agree with the reference" in reports[3].read_text(encoding="utf-8")
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_the_checks(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "folder.json").mkdir()
+    (tmp_path / "kept.md").write_text("as it was")
+    before = sorted(tmp_path.iterdir())
+    for path, told in (
+        (bundle / "verification" / "report.json", "is in the bundle"),
+        (tmp_path / "folder.json", "cannot be written"),
+        (tmp_path / f"{'n' * 300}.html", "cannot be written"),
+        (tmp_path / "kept.md" / "report.md", "is no folder"),
+    ):
+        assert run(["verify", str(bundle), "--report", str(tmp_path / "kept.md"), "--report", str(path)]) == 2
+        ended = capsys.readouterr()
+        assert told in ended.err
+        assert "Verify" not in ended.err
+        assert ended.out == ""
+    assert sorted(tmp_path.iterdir()) == before
+    assert (tmp_path / "kept.md").read_text() == "as it was"
+    assert run(["export", "x", str(tmp_path / "out"), "--report", str(tmp_path / "out" / "report.md")]) == 2
+    assert "is in the bundle" in capsys.readouterr().err
+    assert run(["export", "x", str(tmp_path / "out"), "--no-verify", "--annotate"]) == 2
+    assert "nothing to report with --no-verify" in capsys.readouterr().err
 
 
 def test_verify_disagrees_when_a_weight_changed(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:

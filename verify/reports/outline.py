@@ -64,13 +64,13 @@ def together(checks: Sequence[CheckResult]) -> str:
 
 
 def allowance_used(check: CheckResult) -> float | None:
-    """How much of the allowed error a check found: up to 1 passes. None if it measured no error.
+    """How much of the allowed error a check found: up to 1 passes, NaN is infinite. None if it measured no error.
 
     `worst_ratio` where elements were judged. For statistics the same question is put to each threshold: how far from
     perfect, over how far is allowed; the largest answer counts.
     """
     if check.worst_ratio is not None:
-        return check.worst_ratio
+        return math.inf if math.isnan(check.worst_ratio) else check.worst_ratio
     shares = (
         _share(check.min_cosine, check.min_cosine_allowed, best=1.0),
         _share(check.rms_error, check.max_rms_error_allowed, best=0.0),
@@ -163,7 +163,7 @@ def _variant_order(variant: str | None) -> tuple[int, str]:
 def _badness(check: CheckResult) -> float:
     """Without a number it did not even come to values."""
     used = allowance_used(check)
-    return math.inf if used is None or math.isnan(used) else used
+    return math.inf if used is None else used
 
 
 def _share(value: float | None, threshold: float | None, *, best: float) -> float | None:

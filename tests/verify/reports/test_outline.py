@@ -47,6 +47,7 @@ def test_a_check_of_a_component_without_a_variant_has_a_section(check: Check) ->
         ({"argmax_agreement": 1.0, "min_argmax_agreement_allowed": 1.0}, 0.0),
         ({"argmax_agreement": 0.9, "min_argmax_agreement_allowed": 1.0}, math.inf),
         ({"min_cosine": math.nan, "min_cosine_allowed": 0.9}, math.inf),
+        ({"worst_ratio": math.nan}, math.inf),
         ({"rms_error": 0.1}, None),
     ],
 )
@@ -62,6 +63,7 @@ def test_the_worst_failure_comes_first_and_one_without_numbers_is_the_worst(chec
     (kind,) = failures(sections(report))
     assert [c.case for c in kind.checks] in (["nan", "no outputs", "30.0", "2.0"], ["no outputs", "nan", "30.0", "2.0"])
     assert (kind.id, kind.put) == ("outputs.match", 5)
+    assert worst(failed) == math.inf, "NaN does not hide behind a number"
     assert worst([]) is None
 
 
