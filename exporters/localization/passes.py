@@ -145,7 +145,14 @@ def _blame_fusion(judge: Judge, builder: VariantBuilder, embeddings: bool) -> Pa
 
     def agrees_without(kinds: frozenset[str]) -> bool:
         try:
-            fused = fuse(builder.source, builder.graph.hints, target, embeddings=embeddings, disabled=sorted(kinds))
+            fused = fuse(
+                builder.source,
+                builder.graph.hints,
+                target,
+                builder.children,
+                embeddings=embeddings,
+                disabled=sorted(kinds),
+            )
         except VariantError:
             return False
         return judge.agrees(fused.path, AS_WRITTEN)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +13,7 @@ from onnxport.exporters.errors import VariantError
 from onnxport.exporters.graph import Graph, Variant
 from onnxport.exporters.onnx_writer import ExternalData, read_skeleton, split_large, write_model, write_reference
 from onnxport.exporters.recipe import Level
+from onnxport.exporters.variants.child import Children
 
 if TYPE_CHECKING:
     from onnxport.exporters.variants.fusion import FusedGraph
@@ -58,6 +59,7 @@ class VariantBuilder:
         level: ONNX Runtime's optimisation level of the serialised variants.
         target: "this-machine" allows passes whose result is tied to this CPU.
         external_data: whether weights go to a file beside the graph; "auto" by size.
+        children: runs the steps that need a process of their own; whoever made it can end them.
     """
 
     graph: Graph
@@ -66,6 +68,7 @@ class VariantBuilder:
     level: Level = "extended"
     target: Literal["portable", "this-machine"] = "portable"
     external_data: ExternalData = "auto"
+    children: Children = field(default_factory=Children)
 
     def build(self, name: str) -> Variant:
         """Makes one variant under its final name in `out_dir`.
@@ -110,14 +113,15 @@ class VariantBuilder:
         """The graph after onnxruntime.transformers' fusions; the graph itself where none matched."""
         from onnxport.exporters.variants.fusion import fuse
 
-        return fuse(self.source, self.graph.hints, self.intermediate("fused.onnx"))
+        return fuse(self.source, self.graph.hints, self.intermediate("fused.onnx"), self.children)
 
     @cached_property
     def fused_but_embeddings(self) -> FusedGraph:
         """The same with the embedding layer left as single operators, which quantise better than the fused one."""
         from onnxport.exporters.variants.fusion import fuse
 
-        return fuse(self.source, self.graph.hints, self.intermediate("fused_layers.onnx"), embeddings=False)
+        target = self.intermediate("fused_layers.onnx")
+        return fuse(self.source, self.graph.hints, target, self.children, embeddings=False)
 
     @cached_property
     def optimized(self) -> OptimizedGraph:

@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 
 from onnxport.exporters.graph import FusionHints
-from onnxport.exporters.variants.child import run_in_child
+from onnxport.exporters.variants.child import Children
 from onnxport.exporters.variants.operators import nodes
 
 PATTERNS = {
@@ -56,9 +56,15 @@ class FusedGraph:
 
 
 def fuse(
-    source: Path, hints: FusionHints, target: Path, *, embeddings: bool = True, disabled: Sequence[str] = ()
+    source: Path,
+    hints: FusionHints,
+    target: Path,
+    children: Children,
+    *,
+    embeddings: bool = True,
+    disabled: Sequence[str] = (),
 ) -> FusedGraph:
-    """Fuses the graph at `source` into `target`, which lies in the same folder.
+    """Fuses the graph at `source` into `target`, which lies in the same folder, in one of `children`.
 
     A model type that is not in PATTERNS gets a try where the graph looks like a transformer: layer norms and
     activations, not attention (tried on CLIP's causal text model, its fusion is wrong). `embeddings` False leaves the
@@ -72,7 +78,7 @@ def fuse(
     heads, hidden = hints.num_heads, hints.hidden_size
     if heads <= 0 or hidden <= 0 or hidden % heads:
         heads = hidden = 0  # onnxruntime.transformers then looks for them in the graph
-    result = run_in_child(
+    result = children.run(
         "onnxport.exporters.variants.fusion_worker:fuse",
         source.parent,
         graph=source.name,

@@ -10,7 +10,6 @@ from onnxport.exporters.errors import VariantError
 from onnxport.exporters.graph import Variant
 from onnxport.exporters.onnx_writer import read_skeleton, split_large, write_model
 from onnxport.exporters.variants import VariantBuilder, VariantKind
-from onnxport.exporters.variants.child import run_in_child
 from onnxport.exporters.variants.fusion import FusedGraph
 from onnxport.exporters.variants.operators import fused_since, import_used_domains, operator_counts, weights_precision
 
@@ -29,14 +28,14 @@ def convert(builder: VariantBuilder, kind: VariantKind, path: Path, fused: Fused
             "Export with --dtype float32."
         )
     target = builder.intermediate(f"{kind.name}.onnx")
-    run_in_child(worker, builder.work_dir, graph=fused.path.name, target=target.name)
+    builder.children.run(worker, builder.work_dir, graph=fused.path.name, target=target.name)
     skeleton, weights = read_skeleton(target)
     import_used_domains(skeleton)
     del skeleton.graph.value_info[:]  # partly of the types before the conversion; nothing needs them
     del skeleton.metadata_props[:]
     weights += split_large(skeleton)
     data = write_model(skeleton, weights, path, external_data=builder.external_data)
-    run_in_child("onnxport.exporters.variants.session_worker:check_loads", path.parent, graph=path.name)
+    builder.children.run("onnxport.exporters.variants.session_worker:check_loads", path.parent, graph=path.name)
 
     after = operator_counts(skeleton)
     notes = list(fused.notes)

@@ -12,7 +12,6 @@ from onnxport.exporters.errors import VariantError
 from onnxport.exporters.graph import Variant
 from onnxport.exporters.onnx_writer import read_skeleton, split_large, write_model
 from onnxport.exporters.variants import VariantBuilder, VariantKind
-from onnxport.exporters.variants.child import run_in_child
 from onnxport.exporters.variants.operators import NCHWC, fused_since, operator_counts, weights_precision
 
 
@@ -62,7 +61,7 @@ def optimize(builder: VariantBuilder) -> OptimizedGraph:
         )
     fused = builder.fused
     path = builder.intermediate("optimized.onnx")
-    run_in_child(
+    builder.children.run(
         "onnxport.exporters.variants.session_worker:optimize",
         builder.work_dir,
         graph=fused.path.name,

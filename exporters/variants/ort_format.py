@@ -6,7 +6,6 @@ from pathlib import Path
 
 from onnxport.exporters.graph import Variant
 from onnxport.exporters.variants import VariantBuilder, VariantKind
-from onnxport.exporters.variants.child import run_in_child
 
 _NOT_REPRODUCIBLE = "not reproducible: ONNX Runtime orders the tables of a .ort file at random, so its hash changes"
 
@@ -20,7 +19,7 @@ def build(builder: VariantBuilder, kind: VariantKind, path: Path) -> Variant:
         VariantError: as for the optimized variant, or the weights pass the 2 GiB that the format can hold.
     """
     graph = builder.optimized
-    run_in_child(
+    builder.children.run(
         "onnxport.exporters.variants.session_worker:to_ort_format",
         builder.work_dir,
         graph=graph.path.name,
