@@ -48,10 +48,11 @@ class VerificationFailed(OnnxportError):
 
     Attributes:
         report: every check with its verdict and numbers.
-        path: the folder the bundle is kept in for a closer look (`OUT.failed`); OUT itself is untouched.
+        path: the folder the bundle is kept in for a closer look (`OUT.failed`, or `OUT.failed-2` ... where that is
+            something else); None where it could not be kept. OUT itself is untouched.
     """
 
-    def __init__(self, message: str, *, report: Report, path: Path) -> None:
+    def __init__(self, message: str, *, report: Report, path: Path | None) -> None:
         super().__init__(message)
         self.report = report
         self.path = path

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from onnxport.exporters.bundle import Bundle, load_bundle, seal, variant_entry
 from onnxport.exporters.engines import Engine, choose_engine
-from onnxport.exporters.errors import RecipeError, SignatureError, VerificationFailed
+from onnxport.exporters.errors import BundleError, RecipeError, SignatureError, VerificationFailed
 from onnxport.exporters.exportable import Exportable
 from onnxport.exporters.graph import Graph
 from onnxport.exporters.hub_options import HubOptions
@@ -24,6 +24,7 @@ from onnxport.exporters.suggestion import expected_one_of
 from onnxport.exporters.tokenizer_evidence import check_tokenizer, record_tokenizer
 from onnxport.exporters.toolchain import toolchain
 from onnxport.exporters.variants import KINDS, VariantBuilder
+from onnxport.exporters.variants.child import Children
 from onnxport.exporters.verification import subjects
 from onnxport.verify import Report, save_golden, select_golden, verify_subject
 from onnxport.verify.contract import GraphContract
@@ -88,8 +89,8 @@ def export(
     engine = choose_engine(recipe)
     _check_variants(recipe)
     recipe = recipe.model_copy(update={"engine": engine.name, "variants": _variants(recipe)})
-    with Staging(Path(out), overwrite) as staging, ThreadPoolExecutor(1) as beside:
-        traced = _trace(str(source), recipe, hub, engine, staging, beside, verify=verify, progress=progress)
+    with Staging(Path(out), overwrite) as staging, ThreadPoolExecutor(1) as beside, Children() as children:
+        traced = _trace(str(source), recipe, hub, engine, staging, beside, children, verify=verify, progress=progress)
         recipe = recipe.model_copy(update={"task": traced.source.task})
         entries = _build_variants(traced, recipe, staging, progress)
         manifest = _manifest(traced, recipe, engine, entries)
@@ -101,22 +102,25 @@ def export(
             sealed = seal(staging.path, manifest)
             stage.size(sum(record.size_bytes for record in sealed.files))
         if report is not None and report.verdict == "fail":
-            kept = staging.commit_failed()
-            raise VerificationFailed(
-                f"{_summary(report)}; {out} is as it was, the failed bundle is in {kept.name}", report=report, path=kept
-            )
+            raise _failed(report, staging, out)
         return load_bundle(staging.commit())
+
+
+def _failed(report: Report, staging: Staging, out: str | os.PathLike[str]) -> VerificationFailed:
+    """Keeps the failed bundle. Where that cannot be done, the report is still the answer."""
+    kept: Path | None = None
+    try:
+        kept = staging.commit_failed()
+        told = f"the failed bundle is in {kept.name}"
+    except (BundleError, OSError) as e:
+        told = f"the failed bundle could not be kept: {e}"
+    return VerificationFailed(f"{_summary(report)}; {out} is as it was, {told}", report=report, path=kept)
 
 
 def _check_variants(recipe: Recipe) -> None:
     unknown = [name for name in recipe.variants if name not in KINDS]
     if unknown:
         raise RecipeError(f"unknown variant {unknown[0]!r}: {expected_one_of(unknown[0], KINDS)}")
-    if recipe.level == "all" and recipe.target != "this-machine":
-        raise RecipeError(
-            "level 'all' makes graphs that only this machine's CPU can run; say so with --target this-machine, or use "
-            "--level extended"
-        )
     if recipe.require_fusion and "optimized" not in recipe.variants:
         raise RecipeError(
             "--require-fusion counts nodes of the variant 'optimized', which is not among the variants asked"
@@ -135,6 +139,7 @@ def _trace(
     engine: Engine,
     staging: Staging,
     beside: Executor,
+    children: Children,
     *,
     verify: bool,
     progress: Progress,
@@ -158,7 +163,9 @@ def _trace(
         check_written(path, contract)
         stage.size(sum(file.stat().st_size for file in path.parent.iterdir()))
     graph = Graph(COMPONENT, path, contract, exportable.hints)
-    builder = VariantBuilder(graph, staging.path, staging.work, recipe.level, recipe.target, recipe.external_data)
+    builder = VariantBuilder(
+        graph, staging.path, staging.work, recipe.level, recipe.target, recipe.external_data, children
+    )
     # Fusion runs in a child process: there is no need to wait for it before PyTorch runs the cases.
     prepared = beside.submit(builder.prepare, recipe.variants)
     files = loaded.copy_files(staging.path)

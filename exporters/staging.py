@@ -18,6 +18,7 @@ import re
 import secrets
 import shutil
 import sys
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
@@ -91,7 +92,8 @@ class Staging:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         free = _free_bytes(self._area) if self._area else None
-        self._discard(ignore_errors=error is not None)
+        # Once the bundle is in place the export has succeeded: what cannot be removed now is left to the next run.
+        self._discard(ignore_errors=error is not None or self._committed)
         if isinstance(error, OSError) and error.errno in _NO_SPACE:
             had = "" if free is None else f", {free:,} bytes were free"
             raise BundleError(
@@ -104,8 +106,18 @@ class Staging:
         return self._move(self._out, self._overwrite)
 
     def commit_failed(self) -> Path:
-        """Moves the bundle to `OUT.failed`, replacing an earlier one, and returns that path. OUT is not touched."""
-        return self._move(self._out.with_name(self._out.name + ".failed"), overwrite=True)
+        """Moves the bundle to `OUT.failed` and returns that path. OUT is not touched.
+
+        An earlier failed bundle is replaced. What is no bundle keeps its name: the first free one of `OUT.failed-2`,
+        `OUT.failed-3` ... is taken then.
+        """
+        target = self._out.with_name(f"{self._out.name}.failed")
+        try:
+            _refuse_unless_replaceable(target, overwrite=True)
+        except BundleError:
+            names = (self._out.with_name(f"{target.name}-{number}") for number in count(2))
+            target = next(path for path in names if not os.path.lexists(path))
+        return self._move(target, overwrite=True)
 
     def _move(self, target: Path, overwrite: bool) -> Path:
         _refuse_unless_replaceable(target, overwrite)
@@ -135,7 +147,7 @@ class Staging:
         area, self._area = self._area, None
         try:
             if area is not None:
-                shutil.rmtree(area, ignore_errors=ignore_errors)
+                _remove_area(area, ignore_errors)
         except OSError as e:
             raise BundleError(
                 f"{area} could not be removed: {e.strerror or e}. Nothing in it is needed any more; delete it by hand."
@@ -159,7 +171,7 @@ def _refuse_unless_replaceable(target: Path, overwrite: bool) -> None:
         return
     if not target.is_dir():
         raise BundleError(f"{target} is a file; a bundle is a folder. Choose another OUT.")
-    if target.is_mount():
+    if os.path.ismount(target):  # Path.is_mount is not there on Windows before Python 3.12
         raise BundleError(f"{target} is a mount point, which cannot be replaced; name a folder inside it.")
     if not overwrite:
         raise BundleError(f"{target} exists already; pass --overwrite to replace a bundle, or choose another OUT.")
@@ -229,9 +241,22 @@ def _sweep(out: Path) -> None:
         try:
             if _lock(lock) == "taken":
                 _restore(area / _REPLACED, out)
-                shutil.rmtree(area, ignore_errors=True)
+                _remove_area(area, ignore_errors=True)
         finally:
             os.close(lock)
+
+
+def _remove_area(area: Path, ignore_errors: bool) -> None:
+    """Removes a staging area, its lock last: while anything is left of it, a later run can tell that it is dead."""
+    try:
+        for part in (area / _WORK, area / _REPLACED):
+            if part.exists():
+                shutil.rmtree(part, ignore_errors=ignore_errors)
+        if set(os.listdir(area)) <= {_LOCK}:
+            shutil.rmtree(area, ignore_errors=ignore_errors)
+    except OSError:
+        if not ignore_errors:
+            raise
 
 
 def _restore(replaced: Path, out: Path) -> None:
@@ -272,13 +297,16 @@ def _exchange(a: Path, b: Path) -> bool:
     if renameat2(at_cwd, os.fsencode(a), at_cwd, os.fsencode(b), rename_exchange) == 0:
         return True
     code = ctypes.get_errno()
-    if code in {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}:
+    if code in {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM}:  # EPERM: a container's filter of system calls
         return False
     raise OSError(code, os.strerror(code), str(b))
 
 
 def _replace(new: Path, target: Path, aside: Path) -> None:
-    """The swap where there is no exchange: two renames, the first undone if the second fails."""
+    """The swap where there is no exchange: two renames, the first undone if the second fails.
+
+    As after an exchange, `target` as it was is then at `new`: at `aside` it would be restored one day.
+    """
     os.rename(target, aside)
     try:
         os.rename(new, target)
@@ -286,6 +314,8 @@ def _replace(new: Path, target: Path, aside: Path) -> None:
         if not os.path.lexists(target):
             os.rename(aside, target)
         raise
+    with contextlib.suppress(OSError):
+        os.rename(aside, new)
 
 
 def _flush(root: Path) -> None:

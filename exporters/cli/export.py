@@ -183,10 +183,11 @@ def export(
             write_reports(reports or [], failed.report)
             show_report(console, failed.report)
             if annotate:
-                kept = out.with_name(failed.path.name)
-                print_annotations(console, failed.report, kept, load_bundle(kept).manifest)
+                kept = None if failed.path is None else out.with_name(failed.path.name)
+                print_annotations(console, failed.report, kept, kept and load_bundle(kept).manifest)
             console.note(str(failed))
-            console.document({"bundle": None, "failed_bundle": str(failed.path), "report": as_document(failed.report)})
+            kept_at = None if failed.path is None else str(failed.path)
+            console.document({"bundle": None, "failed_bundle": kept_at, "report": as_document(failed.report)})
             return 1
         report = bundle.report()
     if report is not None:

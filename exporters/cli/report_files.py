@@ -55,14 +55,19 @@ def write_reports(paths: Sequence[Path], report: Report) -> None:
         path.write_text(render(report, path.suffix), encoding="utf-8", errors="backslashreplace", newline="\n")
 
 
-def print_annotations(console: Console, report: Report, folder: Path, manifest: Manifest) -> None:
-    """Prints a workflow annotation for every failure, each at the file of its variant in the bundle's folder."""
+def print_annotations(console: Console, report: Report, folder: Path | None, manifest: Manifest | None) -> None:
+    """Prints a workflow annotation for every failure, each at the file of its variant in the bundle's folder.
+
+    `folder`, `manifest` None: there is no bundle, and the annotations are at no file.
+    """
     from onnxport.exporters.manifest import MANIFEST_NAME
     from onnxport.verify.reports.annotations import to_annotations
 
-    files: dict[tuple[str | None, str | None], str] = {(None, None): (folder / MANIFEST_NAME).as_posix()}
-    for name, component in manifest.components.items():
-        files |= {(name, variant): (folder / it.file).as_posix() for variant, it in component.variants.items()}
+    files: dict[tuple[str | None, str | None], str] = {}
+    if folder is not None and manifest is not None:
+        files[None, None] = (folder / MANIFEST_NAME).as_posix()
+        for name, component in manifest.components.items():
+            files |= {(name, variant): (folder / it.file).as_posix() for variant, it in component.variants.items()}
     console.commands(to_annotations(report, files))
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -111,6 +114,49 @@ class TestCommit:
         assert (content(tmp_path / "a"), content(tmp_path / "b")) == ("b", "a")
 
     @LINUX
+    @pytest.mark.parametrize("code", [errno.ENOSYS, errno.EPERM])
+    def test_replaces_where_the_kernel_or_a_filter_refuses_to_exchange(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+    ) -> None:
+        class Refusing:
+            @staticmethod
+            def renameat2(*_: object) -> int:
+                ctypes.set_errno(code)
+                return -1
+
+        monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: Refusing)
+        put(tmp_path / "out", "old")
+        with Staging(tmp_path / "out", overwrite=True) as staged:
+            put(staged.path)
+            staged.commit()
+        assert content(tmp_path / "out") == "new"
+        assert names(tmp_path) == ["out"]
+
+    @pytest.mark.parametrize("exchange", [True, False])
+    def test_an_old_bundle_that_cannot_be_deleted_is_no_failure_and_left_to_the_next_run(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool
+    ) -> None:
+        out = tmp_path / "out"
+        put(out, "old")
+        if not exchange:
+            monkeypatch.setattr(staging_module, "_exchange", lambda a, b: False)
+
+        def busy(path: Path, ignore_errors: bool = False) -> None:
+            if not ignore_errors:
+                raise OSError(errno.EBUSY, "busy", str(path))
+
+        with monkeypatch.context() as patched, Staging(out, overwrite=True) as staged:
+            put(staged.path)
+            staged.commit()
+            patched.setattr(shutil, "rmtree", busy)
+        assert content(out) == "new"
+        assert len(names(tmp_path)) == 2
+        shutil.rmtree(out)
+        with Staging(out, overwrite=False):
+            assert not out.exists(), "what was replaced long ago is not put back"
+        assert names(tmp_path) == []
+
+    @LINUX
     def test_exchange_reports_what_is_missing(self, tmp_path: Path) -> None:
         put(tmp_path / "a", "a")
         with pytest.raises(FileNotFoundError):
@@ -124,7 +170,8 @@ class TestTwoRenames:
         put(tmp_path / "new", "new")
         put(tmp_path / "out", "old")
         staging_module._replace(tmp_path / "new", tmp_path / "out", tmp_path / "aside")
-        assert (content(tmp_path / "out"), content(tmp_path / "aside")) == ("new", "old")
+        assert (content(tmp_path / "out"), content(tmp_path / "new")) == ("new", "old")
+        assert names(tmp_path) == ["new", "out"]
 
     def test_puts_the_old_bundle_back_when_the_second_rename_fails(self, tmp_path: Path) -> None:
         put(tmp_path / "out", "old")
@@ -170,15 +217,17 @@ class TestCommitFailed:
         assert content(out) == "verified"
         assert names(tmp_path) == ["out", "out.failed"]
 
-    def test_refuses_to_delete_what_is_not_a_bundle(self, tmp_path: Path) -> None:
+    def test_what_is_not_a_bundle_keeps_its_name_and_the_next_free_one_is_taken(self, tmp_path: Path) -> None:
         (tmp_path / "out.failed").mkdir()
         (tmp_path / "out.failed" / "notes.txt").write_text("mine")
-        with Staging(tmp_path / "out", overwrite=False) as staged:
-            put(staged.path)
-            with pytest.raises(BundleError, match="not a bundle"):
-                staged.commit_failed()
-        assert names(tmp_path) == ["out.failed"]
+        (tmp_path / "out.failed-2").write_text("a file")
+        for number in (3, 4):
+            with Staging(tmp_path / "out", overwrite=False) as staged:
+                put(staged.path)
+                assert staged.commit_failed() == tmp_path / f"out.failed-{number}"
+        assert names(tmp_path) == ["out.failed", "out.failed-2", "out.failed-3", "out.failed-4"]
         assert names(tmp_path / "out.failed") == ["notes.txt"]
+        assert content(tmp_path / "out.failed-3") == "new"
 
 
 class TestRefusals:
