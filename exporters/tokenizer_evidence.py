@@ -80,7 +80,7 @@ def _result(verdict: Verdict, detail: str) -> CheckResult:
 
 def _encode(tokenizer: Any, texts: Sequence[tuple[str, str | None]], **options: Any) -> tuple[Encoding, ...]:
     """Pairs are encoded apart from single texts where no padding makes one batch of them."""
-    options["return_attention_mask"] = True
+    options |= {"return_attention_mask": True, "verbose": False}
     if "padding" in options:
         texts = [(text, None) for text, pair in texts if pair is None]
         encoded = tokenizer([text for text, _ in texts], **options)

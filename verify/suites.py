@@ -63,8 +63,9 @@ def few_cases(cases: Sequence[Case], suite: str, contract: GraphContract) -> tup
     """Returns the cases for what is costly to ask: in `full` all, else `probe_case` and the smallest padded one."""
     if suite == "full":
         return tuple(cases)
-    padded = sorted(filter(_padded, cases), key=_elements)
-    return (probe_case([case for case in cases if not _padded(case)] or cases, contract), *padded[:1])
+    first = probe_case(cases, contract)
+    padded = sorted((case for case in cases if _padded(case) and case is not first), key=_elements)
+    return (first, *padded[:1])
 
 
 def _padded(case: Case) -> bool:
