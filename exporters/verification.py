@@ -20,6 +20,7 @@ from onnxport.verify.checks import load_check
 from onnxport.verify.contract import GraphContract
 from onnxport.verify.errors import ProviderError, VerificationError
 from onnxport.verify.golden import load_golden
+from onnxport.verify.inspection import without_folder
 from onnxport.verify.relations import Invariant
 from onnxport.verify.report import CheckResult, Report
 from onnxport.verify.runners import CPU, Runner
@@ -124,7 +125,6 @@ def subjects(
                 vocabularies=component.vocabularies,
             ),
             criterion=_criterion(manifest, name, entry, rtol, atol),
-            precision=entry.precision,
             provider=provider,
             session_options=entry.session_options,
             required_fusions=manifest.recipe.require_fusion if name == "optimized" else {},
@@ -215,7 +215,7 @@ def _check_tokenizer(bundle: Bundle) -> list[CheckResult]:
         expected = load_tokenizer_record(bundle.path / record)
         settings = read_settings(bundle.path, expected.settings)
     except (VerificationError, BundleError) as e:
-        detail = str(e).replace(f"{bundle.path}/", "")
+        detail = without_folder(str(e), bundle.path / record, bundle.path)
         return [CheckResult(id="tokenizer.match", verdict="fail", detail=detail)]
     return load_check("tokenizer.match")(bundle.path / "tokenizer.json", settings, expected)
 
@@ -230,7 +230,7 @@ def _against_golden(bundle: Bundle, asked: Sequence[Subject], suite: str, case: 
             chosen = cases if case is None else [one for one in cases if one.name == case]
             yield from verify_subject(subject, recorded, chosen, golden=True, suite=suite)
         except VerificationError as e:
-            detail = str(e).replace(f"{bundle.path}/", "")
+            detail = without_folder(str(e), bundle.path / golden, bundle.path)
             yield CheckResult(
                 id="golden.match",
                 component=subject.component,

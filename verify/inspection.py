@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -68,10 +69,10 @@ class Inspection:
 
     @property
     def facts(self) -> GraphFacts:
-        """What the ONNX file says of itself; for `.ort`, the file at `facts_path`.
+        """What the ONNX file says of itself.
 
         Raises:
-            Unavailable: there is no ONNX file, or it does not parse.
+            Unavailable: the file does not parse, or is `.ort`.
         """
         _, facts, error = self._read
         if facts is None:
@@ -111,9 +112,9 @@ class Inspection:
 
     @cached_property
     def _read(self) -> tuple[ModelFile | None, GraphFacts | None, str | None]:
-        path = self.subject.path if self.subject.is_onnx else self.subject.facts_path
-        if path is None:
-            return None, None, f"{self.subject.path.name} holds no ONNX protos"
+        path = self.subject.path
+        if not self.subject.is_onnx:
+            return None, None, f"{path.name} holds no ONNX protos"
         try:
             model = read_model(path)
             return model, facts_of(model.proto, path), None
@@ -121,8 +122,16 @@ class Inspection:
             return None, None, without_folder(str(e), path)
 
 
-def without_folder(text: str, path: Path) -> str:
-    """Returns a message without the folder of `path`: reports hold no absolute paths."""
-    for folder in {str(path.parent), str(path.parent.absolute()), str(path.parent.resolve())} - {"."}:
-        text = text.replace(f"{folder}/", "").replace(folder, "")
+def without_folder(text: str, path: Path, root: Path | None = None) -> str:
+    """Returns a message that names `path` relative to `root` (its own folder): reports hold no absolute paths.
+
+    A relative folder goes only where the file's name follows: alone, "out" is a word like any other.
+    """
+    root = root or path.parent
+    name = path.relative_to(root)
+    folders = {root, root.absolute(), root.resolve()}
+    shorter = {str(folder / name): name.as_posix() for folder in folders}
+    shorter |= {f"{folder}{os.sep}": "" for folder in folders if folder.is_absolute()}
+    for long in sorted(shorter, key=len, reverse=True):  # a relative path is also the end of the absolute one
+        text = text.replace(long, shorter[long])
     return text

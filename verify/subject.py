@@ -21,13 +21,11 @@ class Subject:
         path: the `.onnx` or `.ort` file.
         contract: what the file must say of itself; `opsets` are those of this variant.
         criterion: how far its outputs may be from the reference.
-        precision: "float32", "float16", "int8": named in reports.
         provider: execution provider to run on.
         session_options: what the file is loaded with (keys as in `OrtRunner`).
         required_fusions: operator ("Attention", or "com.microsoft:Attention") to the least number of nodes of it.
         fusions: what was recorded when the file was made: "domain:op" to the number of nodes.
         invariants: relation (`relations.RELATIONS`) to whether the reference keeps it; None: it was not measured.
-        facts_path: the ONNX file to read opsets and operators from, where `path` is not ONNX (.ort).
     """
 
     component: str
@@ -35,13 +33,11 @@ class Subject:
     path: Path
     contract: GraphContract
     criterion: Criterion
-    precision: str = "float32"
     provider: str = CPU
     session_options: Mapping[str, str] = field(default_factory=dict)
     required_fusions: Mapping[str, int] = field(default_factory=dict)
     fusions: Mapping[str, int] = field(default_factory=dict)
     invariants: Mapping[str, Invariant] | None = None
-    facts_path: Path | None = None
 
     @property
     def is_onnx(self) -> bool:
