@@ -7,10 +7,9 @@ from typing import Literal
 from pydantic import Field
 
 from onnxport.exporters.recipe import Recipe
+from onnxport.verify.contract import MANIFEST_NAME as MANIFEST_NAME
 from onnxport.verify.contract import AxisRange, BundlePath, FileRecord, Model, TensorSpec, Vocabulary
 from onnxport.verify.relations import Invariant
-
-MANIFEST_NAME = "bundle.json"
 
 
 class Source(Model):
@@ -68,7 +67,7 @@ class Component(Model):
 
 
 class Preprocessing(Model):
-    """How inputs are made. `files` are the tokenizer and processor files stored in the bundle."""
+    """How inputs are made. `files` came with the checkpoint: tokenizer and processor, configuration, licence."""
 
     files: tuple[BundlePath, ...] = ()
     padding_side: str | None = None

@@ -14,6 +14,7 @@ from onnxport.verify.graph_facts import GraphFacts, dtype_name, facts_of, initia
 from onnxport.verify.model_file import read_model
 
 NCHWC_DOMAIN = "com.microsoft.nchwc"
+"""Operators on a memory layout that only the kind of CPU they were made on can read."""
 
 # The first ONNX Runtime release that loads a file, tried against the releases from 1.15 to 1.32; older entries follow
 # the ONNX version that a release was built with.

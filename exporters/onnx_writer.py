@@ -17,7 +17,7 @@ import onnx
 from onnx.external_data_helper import load_external_data_for_tensor
 
 from onnxport.exporters.errors import VariantError
-from onnxport.verify.model_file import read_model
+from onnxport.verify.model_file import read_model, to_varint
 
 ExternalData = Literal["auto", "always", "never"]
 
@@ -95,7 +95,7 @@ def write_model(
         return _write_with_data_file(head_bytes, skeleton.graph, weights, path)
 
     def chunks() -> Iterator[bytes | Weight]:
-        yield from (head_bytes, _TAG_GRAPH, _varint(graph_bytes), graph)
+        yield from (head_bytes, _TAG_GRAPH, to_varint(graph_bytes), graph)
         for envelope, weight in zip(envelopes, weights, strict=True):
             yield envelope
             yield weight
@@ -227,7 +227,7 @@ def _write_with_data_file(head: bytes, graph: onnx.GraphProto, weights: Sequence
     whole.CopyFrom(graph)
     whole.initializer.extend(headers)
     graph_bytes = whole.SerializeToString(deterministic=True)
-    _write_whole(path, (head, _TAG_GRAPH, _varint(len(graph_bytes)), graph_bytes))
+    _write_whole(path, (head, _TAG_GRAPH, to_varint(len(graph_bytes)), graph_bytes))
     return target
 
 
@@ -261,17 +261,8 @@ def _write_whole(path: Path, chunks: Iterable[bytes | Weight]) -> None:
 def _envelope(weight: Weight) -> bytes:
     """Returns what comes before the data of a weight in a single file: the initializer's tag, length and header."""
     header: bytes = weight.header().SerializeToString(deterministic=True)
-    raw = _TAG_RAW_DATA + _varint(weight.size_bytes)
-    return _TAG_INITIALIZER + _varint(len(header) + len(raw) + weight.size_bytes) + header + raw
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    raw = _TAG_RAW_DATA + to_varint(weight.size_bytes)
+    return _TAG_INITIALIZER + to_varint(len(header) + len(raw) + weight.size_bytes) + header + raw
 
 
 def _keep_initializers(graph: onnx.GraphProto, kept: list[onnx.TensorProto]) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from onnxport.exporters.errors import TaskError
+from onnxport.exporters.suggestion import expected_one_of
 
 _TOKENS = ("batch", "sequence")
 
@@ -89,13 +89,11 @@ def task_named(name: str) -> Task:
     """Returns the task of that name.
 
     Raises:
-        TaskError: the name is not in the table; the message has the nearest one.
+        TaskError: the name is not in the table; the message has the nearest one and all of them.
     """
     if name in TASKS:
         return TASKS[name]
-    near = difflib.get_close_matches(name, TASKS, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise TaskError(f"unknown task {name!r}{hint} Tasks: {', '.join(TASKS)}")
+    raise TaskError(f"unknown task {name!r}: {expected_one_of(name, TASKS)}")
 
 
 def fitting_tasks(config: Any, folder: Path) -> list[str]:

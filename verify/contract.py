@@ -13,6 +13,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 Dim = int | str
 
+MANIFEST_NAME = "bundle.json"
+"""The file that describes a bundle, the only one in it that is in no list of its files."""
+
 
 class Model(BaseModel):
     """Base of what is read from disk: unknown keys are refused, instances do not change."""

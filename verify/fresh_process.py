@@ -10,13 +10,14 @@ import sys
 from typing import Any
 
 import numpy
-import onnxruntime
 
 _LEVELS = {"none": "DISABLE_ALL", "basic": "ENABLE_BASIC", "extended": "ENABLE_EXTENDED", "all": "ENABLE_ALL"}
 _FATAL = 4
 
 
 def _main(path: str) -> None:
+    import onnxruntime
+
     with open(path, encoding="utf-8") as file:
         job = json.load(file)
     options = onnxruntime.SessionOptions()

@@ -75,6 +75,16 @@ def read_model(path: Path) -> ModelFile:
     return ModelFile(proto, skipped)
 
 
+def to_varint(value: int) -> bytes:
+    """Returns the wire form of a number that is not negative."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
 class _Malformed(Exception):
     pass
 
@@ -148,10 +158,4 @@ def _varint(data: mmap.mmap, position: int, end: int) -> tuple[int, int]:
 
 def _message(field: int, body: bytes) -> bytes:
     """The wire form of a message as a field of another."""
-    length = len(body)
-    head = bytearray([field << 3 | _WITH_LENGTH])
-    while length > 0x7F:
-        head.append(length & 0x7F | 0x80)
-        length >>= 7
-    head.append(length)
-    return bytes(head) + body
+    return bytes([field << 3 | _WITH_LENGTH]) + to_varint(len(body)) + body

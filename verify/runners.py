@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
 CPU = "CPUExecutionProvider"
 
-_LEVELS = {
+LEVELS = {
     "none": "ORT_DISABLE_ALL",
     "basic": "ORT_ENABLE_BASIC",
     "extended": "ORT_ENABLE_EXTENDED",
     "all": "ORT_ENABLE_ALL",
 }
+"""Level of optimisation to its name in onnxruntime.GraphOptimizationLevel."""
 _THREAD_OPTIONS = ("intra_op_num_threads", "inter_op_num_threads")
 _FATAL = 4  # failures reach the caller as exceptions; ONNX Runtime's own lines on stderr would only repeat them
 # ONNX Runtime's names of element types that differ from numpy's.
@@ -191,9 +192,9 @@ def make_session_options(options: Mapping[str, str]) -> Any:
     result.log_severity_level = _FATAL
     for key, value in options.items():
         if key == "graph_optimization_level":
-            if value not in _LEVELS:
-                raise SessionError(f"graph_optimization_level is {value!r}; it must be one of {', '.join(_LEVELS)}.")
-            result.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[value])
+            if value not in LEVELS:
+                raise SessionError(f"graph_optimization_level is {value!r}; it must be one of {', '.join(LEVELS)}.")
+            result.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, LEVELS[value])
         elif key in _THREAD_OPTIONS:
             if not value.isdecimal():
                 raise SessionError(f"{key} is {value!r}; it must be a number of threads (0: ONNX Runtime chooses).")

@@ -18,7 +18,7 @@ from onnxport.verify.suites import in_suite
 from onnxport.verify.tolerance import Criterion
 from onnxport.verify.trial import Trial
 
-# What reads only the file comes first, so that a large proto is gone before the session takes its memory.
+# What reads only the file comes first: it costs little, and tells why a session would not open.
 _FILE_CHECKS = ("graph.checker", "graph.opset", "fusion.expected", "graph.names", "graph.axes")
 _SESSION_CHECKS = ("session.loads", "session.provider")
 _VALUE_CHECKS = ("outputs.finite", "outputs.sensitive")

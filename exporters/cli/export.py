@@ -184,7 +184,7 @@ def export(
             show_report(console, failed.report)
             if annotate:
                 kept = None if failed.path is None else out.with_name(failed.path.name)
-                print_annotations(console, failed.report, kept, kept and load_bundle(kept).manifest)
+                print_annotations(console, failed.report, kept, load_bundle(kept).manifest if kept else None)
             console.note(str(failed))
             kept_at = None if failed.path is None else str(failed.path)
             console.document({"bundle": None, "failed_bundle": kept_at, "report": as_document(failed.report)})

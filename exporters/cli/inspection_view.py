@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from onnxport.exporters.cli.console import Console, format_size
+from onnxport.verify.contract import MANIFEST_NAME
 
 if TYPE_CHECKING:
     from onnxport.exporters.inspection import InspectedComponent, InspectedVariant, Inspection
@@ -48,7 +49,7 @@ def _header(seen: Inspection) -> Iterator[str]:
         rows["inputs"] = _preprocessing(seen.preprocessing)
         rows["input files"] = ", ".join(seen.preprocessing.files) or "none"
     if seen.manifest_intact is not None:
-        rows["bundle.json"] = "as it was written" if seen.manifest_intact else "CHANGED since it was written"
+        rows[MANIFEST_NAME] = "as it was written" if seen.manifest_intact else "CHANGED since it was written"
     yield from _aligned(rows)
 
 

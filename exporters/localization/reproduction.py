@@ -14,11 +14,11 @@ from onnxport.exporters.localization.findings import LayerFinding
 from onnxport.exporters.localization.walk import layer_criterion, real_rows
 from onnxport.verify.cases import Case
 from onnxport.verify.dissection import Arrays, Dissection
+from onnxport.verify.runners import LEVELS
 from onnxport.verify.tolerance import Criterion, Tolerance
 
 DOCUMENT = "localization.json"
 
-_LEVELS = {"none": "DISABLE_ALL", "basic": "ENABLE_BASIC", "extended": "ENABLE_EXTENDED", "all": "ENABLE_ALL"}
 _SCRIPT = '''"""Runs one layer on the inputs it has in PyTorch: {title}. Needs numpy and onnxruntime."""
 import pathlib, sys, numpy as np, onnxruntime as ort
 here = pathlib.Path(__file__).parent
@@ -111,7 +111,7 @@ def _options(options: Mapping[str, str]) -> str:
     lines = []
     for key, value in options.items():
         if key == "graph_optimization_level":
-            lines.append(f"options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_{_LEVELS[value]}")
+            lines.append(f"options.graph_optimization_level = ort.GraphOptimizationLevel.{LEVELS[value]}")
         elif key.endswith("_num_threads"):
             lines.append(f"options.{key} = {int(value)}")
         else:

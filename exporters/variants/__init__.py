@@ -74,7 +74,7 @@ class VariantBuilder:
         """Makes one variant under its final name in `out_dir`.
 
         Raises:
-            VariantError: the kind is unknown, does not go with the level or target, or a step failed.
+            VariantError: the kind is unknown, or a step failed.
             OSError: the file system refused (disk full, no permission).
         """
         if name not in KINDS:

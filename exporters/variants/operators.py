@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping
 import onnx
 
 MICROSOFT = "com.microsoft"
-NCHWC = "com.microsoft.nchwc"
-"""Operators on a memory layout that only the kind of CPU they were made on can read."""
 
 _FUSED_ONNX_OPS = ("LayerNormalization", "SimplifiedLayerNormalization", "Gelu")
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import onnx
 
-from onnxport.exporters.errors import VariantError
 from onnxport.exporters.graph import Variant
+from onnxport.exporters.onnx_facts import NCHWC_DOMAIN
 from onnxport.exporters.onnx_writer import read_skeleton, split_large, write_model
 from onnxport.exporters.variants import VariantBuilder, VariantKind
-from onnxport.exporters.variants.operators import NCHWC, fused_since, operator_counts, weights_precision
+from onnxport.exporters.variants.operators import fused_since, operator_counts, weights_precision
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,8 @@ def optimize(builder: VariantBuilder) -> OptimizedGraph:
     What ONNX Runtime does not change stays in the data files of the work folder.
 
     Raises:
-        VariantError: the level ties the result to this machine and the target is "portable"; or ONNX Runtime cannot
-            load the fused graph or its own result.
+        VariantError: ONNX Runtime cannot load the fused graph or its own result.
     """
-    if builder.level == "all" and builder.target != "this-machine":
-        raise VariantError(
-            'level "all" may write operators that only this kind of CPU can run, and the target is "portable". '
-            "Use level extended (ONNX Runtime applies the rest when it loads the file), or --target this-machine."
-        )
     fused = builder.fused
     path = builder.intermediate("optimized.onnx")
     builder.children.run(
@@ -77,7 +71,7 @@ def optimize(builder: VariantBuilder) -> OptimizedGraph:
     return OptimizedGraph(
         path,
         weights_precision(model),
-        portable=builder.target == "portable" and not any(key.startswith(f"{NCHWC}:") for key in after),
+        portable=builder.target == "portable" and not any(key.startswith(f"{NCHWC_DOMAIN}:") for key in after),
         fusions=fused_since(before, after),
         session_options=_session_options(builder.level),
         notes=tuple(notes),

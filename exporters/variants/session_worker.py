@@ -11,13 +11,7 @@ import onnxruntime as ort
 from onnxport.exporters.errors import VariantError
 from onnxport.exporters.onnx_writer import SINGLE_FILE_LIMIT_BYTES, data_file
 from onnxport.exporters.variants.operators import import_used_domains
-
-LEVELS = {
-    "none": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
-    "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
-    "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
-    "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
-}
+from onnxport.verify.runners import make_session_options
 
 
 def optimize(graph: str, optimized: str, level: str, portable: bool) -> dict[str, Any]:
@@ -60,11 +54,8 @@ def check_loads(graph: str) -> dict[str, Any]:
 
 
 def _options(level: str) -> ort.SessionOptions:
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    options.graph_optimization_level = LEVELS[level]
-    options.add_session_config_entry("session.disable_prepacking", "1")  # nothing is run
-    return options
+    # Nothing is run: weights need not be packed for it.
+    return make_session_options({"graph_optimization_level": level, "session.disable_prepacking": "1"})
 
 
 def _load(graph: str, options: ort.SessionOptions, disabled: list[str] | None = None) -> None:

@@ -53,7 +53,7 @@ def test_a_failed_bundle_that_cannot_be_kept_does_not_hide_why_it_failed(
             (area,) = tmp_path.glob(".out.onnxport-*")
             shutil.rmtree(area / "work" / "bundle")
 
-    with pytest.raises(VerificationFailed, match="checks, in base.*could not be kept: ") as caught:
+    with pytest.raises(VerificationFailed, match=r"checks, in base.*could not be kept: ") as caught:
         export("plain_modules:conv_net", tmp_path / "out", recipe=HOPELESS, progress=Listener(lose_the_bundle))
     assert caught.value.path is None
     assert caught.value.report.verdict == "fail"

@@ -85,7 +85,7 @@ def test_a_crash_names_the_signal(tmp_path: Path) -> None:
 
 def test_being_killed_mostly_means_that_memory_ran_out(tmp_path: Path) -> None:
     (tmp_path / "greedy.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
-    with pytest.raises(VariantError, match="killed by SIGKILL.*memory ran out.*--variant base"):
+    with pytest.raises(VariantError, match=r"killed by SIGKILL.*memory ran out.*--variant base"):
         run_in_child("runpy:run_path", tmp_path, path_name="greedy.py")
 
 

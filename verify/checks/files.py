@@ -7,11 +7,9 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from onnxport.verify.contract import FileRecord
+from onnxport.verify.contract import MANIFEST_NAME, FileRecord
 from onnxport.verify.digest import file_sha256
 from onnxport.verify.report import CheckResult
-
-_MANIFEST = "bundle.json"
 
 
 def check_sha256(root: Path, records: Sequence[FileRecord]) -> list[CheckResult]:
@@ -26,7 +24,8 @@ def check_sha256(root: Path, records: Sequence[FileRecord]) -> list[CheckResult]
         if problem is None and recorded.count(record.path) > 1:
             problem = "recorded more than once"
         results.append(_result(record.path, problem))
-    results += [_result(path, "not recorded in the bundle") for path in sorted(_present(root) - {*recorded, _MANIFEST})]
+    unrecorded = _present(root) - {*recorded, MANIFEST_NAME}
+    results += [_result(path, "not recorded in the bundle") for path in sorted(unrecorded)]
     if not records:
         results.append(CheckResult(id="files.sha256", verdict="fail", detail="no file is recorded"))
     return results

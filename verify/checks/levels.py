@@ -8,10 +8,9 @@ from onnxport.verify.errors import SessionError
 from onnxport.verify.inspection import without_folder
 from onnxport.verify.probe import Probe
 from onnxport.verify.report import CheckResult
-from onnxport.verify.runners import OrtRunner
+from onnxport.verify.runners import LEVELS, OrtRunner
 from onnxport.verify.suites import SUITES
 
-LEVELS = ("none", "basic", "extended", "all")
 _LEVEL = "graph_optimization_level"
 _THREADS = "intra_op_num_threads"
 
