@@ -22,11 +22,12 @@ from onnx import helper, numpy_helper
 from torch import Tensor, nn
 
 from onnxport.exporters.engines.control_flow import find_data_dependence
-from onnxport.exporters.errors import EngineError
+from onnxport.exporters.errors import EngineError, ReadBackError
 from onnxport.exporters.exportable import Exportable, to_tensors
 from onnxport.exporters.graph import TracedModel
 from onnxport.exporters.onnx_writer import Weight, split_large
 from onnxport.verify.contract import GraphContract, TensorSpec
+from onnxport.verify.graph_facts import dtype_name
 
 
 class _ByKeyword(nn.Module):
@@ -52,6 +53,7 @@ def export_graph(exportable: Exportable, contract: GraphContract) -> TracedModel
     inputs = to_tensors(exportable.sample(exportable.example, np.random.default_rng(0)))
     model = _trace(wrapper, exportable, inputs, contract)
     weights = _attach_weights(model, wrapper, names)
+    _require_agreement(model, contract)
     _sign(model, contract)
     return TracedModel(model, weights)
 
@@ -219,6 +221,29 @@ def _constants_to_initializers(graph: onnx.GraphProto, min_size_bytes: int = 102
             kept.append(node)
     del graph.node[:]
     graph.node.extend(kept)
+
+
+def _require_agreement(model: onnx.ModelProto, contract: GraphContract) -> None:
+    """Compares what the tracer inferred with what PyTorch was seen to take and return, before that is written over it.
+
+    Raises:
+        ReadBackError: an element type or a number of dimensions differs.
+    """
+    differences = []
+    inferred = {value.name: value.type.tensor_type for value in (*model.graph.input, *model.graph.output)}
+    for spec in (*contract.inputs, *contract.outputs):
+        if spec.name not in inferred:  # an input that nothing reads
+            continue
+        traced = inferred[spec.name]
+        dtype, rank = dtype_name(traced.elem_type), len(traced.shape.dim)
+        if traced.elem_type and dtype != spec.dtype:
+            differences.append(f"{spec.name} is {dtype}, in PyTorch {spec.dtype}")
+        if traced.HasField("shape") and rank != len(spec.shape):
+            differences.append(f"{spec.name} has {rank} dimensions, in PyTorch {len(spec.shape)}")
+    if differences:
+        raise ReadBackError(
+            f"the traced graph does not return what PyTorch does: {'; '.join(differences)}; try another --opset"
+        )
 
 
 def _sign(model: onnx.ModelProto, contract: GraphContract) -> None:

@@ -122,6 +122,20 @@ def test_a_graph_that_is_not_what_was_asked_is_refused(make_checkpoint: Callable
         check_written(path, contract)
 
 
+def test_a_trace_of_another_type_or_rank_than_pytorch_is_refused(make_checkpoint: Callable[..., Path]) -> None:
+    folder = find_folder(str(make_checkpoint("bert")), HubOptions())
+    exportable, _ = load_checkpoint(folder, Recipe(), HubOptions(), "eager")
+    contract = probe_contract(exportable, 17)
+    hidden = contract.outputs[0]
+    for wrong, told in (
+        ({"dtype": "float64"}, "last_hidden_state is float32, in PyTorch float64"),
+        ({"shape": hidden.shape[:2]}, "last_hidden_state has 3 dimensions, in PyTorch 2"),
+    ):
+        outputs = (hidden.model_copy(update=wrong), *contract.outputs[1:])
+        with pytest.raises(ReadBackError, match=told):
+            export_graph(exportable, contract.model_copy(update={"outputs": outputs}))
+
+
 def test_hidden_states_can_be_kept(make_checkpoint: Callable[..., Path], tmp_path: Path) -> None:
     _, contract = export(make_checkpoint("bert"), tmp_path / "model.onnx", Recipe(outputs=("hidden_states",)))
     names = [spec.name for spec in contract.outputs]
