@@ -156,10 +156,12 @@ def _content(case: Case, contract: GraphContract) -> Iterator[Variation]:
     """The second half is masked, once with padding in it and once with the real values that were there."""
     axis = _token_axis(case, contract)
     length = _size(case, contract, axis)
+    assert case.mask is not None
     if length < 2:
         raise Inapplicable(f"the case {case.name} has a single position along {axis}")
+    if not case.inputs[case.mask].all():
+        raise Inapplicable(f"the case {case.name} has padding already")  # masking half of a row might leave nothing
     original = _masked(case, contract, np.arange(length) >= (length + 1) // 2)
-    assert case.mask is not None
     changed = Case(case.name, {**case.inputs, case.mask: original.inputs[case.mask]}, case.mask)
     yield Variation("other values at padded positions", original, changed)
 
@@ -195,14 +197,15 @@ def _room(case: Case, contract: GraphContract) -> tuple[str, int, int]:
 
 
 def _ragged(case: Case, contract: GraphContract) -> Case:
-    """Returns the case with the second half of its first row masked, so that rows differ in length too."""
+    """Returns the case with the second half of its first row masked, unless rows differ in length already."""
     try:
         length = _size(case, contract, _token_axis(case, contract))
         rows = _size(case, contract, batch_axis(contract))
     except Inapplicable:
         return case
     assert case.mask is not None
-    if _shapes(contract)[case.mask][0] != batch_axis(contract) or length < 2:
+    padded = not case.inputs[case.mask].all()
+    if padded or _shapes(contract)[case.mask][0] != batch_axis(contract) or length < 2:
         return case
     tail = np.arange(length) >= (length + 1) // 2
     first = (np.arange(rows) == 0).reshape(-1, *[1] * (case.inputs[case.mask].ndim - 1))

@@ -41,6 +41,13 @@ def test_a_graph_that_counts_positions(build, probe_of) -> None:
     assert ask(probe_of(model)) == {"right": "pass", "left": "fail", "content": "pass"}
 
 
+def test_a_case_with_padding_already(build, probe_of, cases) -> None:
+    left = {**cases[1].inputs, "attention_mask": cases[1].inputs["attention_mask"][:, ::-1]}
+    assert ask(probe_of(build(), cases=[Case("left", left, "attention_mask")])) == {
+        "right": "pass", "left": "pass", "content": "skip",
+    }  # fmt: skip
+
+
 def test_no_mask_and_no_room(build, probe_of, contract, cases) -> None:
     unmasked = [Case(case.name, case.inputs) for case in cases]
     assert set(ask(probe_of(build(), cases=unmasked)).values()) == {"skip"}

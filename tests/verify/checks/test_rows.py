@@ -72,6 +72,11 @@ def test_a_single_row_and_a_fixed_batch(build, probe_of, contract, cases) -> Non
     assert detail == "rows.alone: the axis batch is fixed at 2: no row can be alone"
 
 
+def test_a_case_whose_rows_are_padded_on_the_left(build, probe_of, cases) -> None:
+    left = {**cases[1].inputs, "attention_mask": cases[1].inputs["attention_mask"][:, ::-1]}
+    assert verdicts(probe_of(build(), cases=[Case("left", left, "attention_mask")])) == ["pass", "pass"]
+
+
 def test_the_batch_must_be_told() -> None:
     def contract(*shapes: tuple[str | int, ...]) -> GraphContract:
         *inputs, output = (TensorSpec(name=f"t{i}", dtype="float32", shape=s) for i, s in enumerate(shapes))
