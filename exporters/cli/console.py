@@ -163,7 +163,8 @@ def _rich(stream: TextIO) -> RichConsole:
     from rich.console import Console as RichConsole
 
     # Not a terminal: wide enough that nothing is cut, so that what is piped can be searched.
-    width = None if stream.isatty() else max(80, int(os.environ.get("COLUMNS", "0") or 0))
+    columns = os.environ.get("COLUMNS", "")
+    width = None if stream.isatty() else max(80, int(columns) if columns.isdecimal() else 0)
     return RichConsole(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 

@@ -64,7 +64,8 @@ def _is_own_module(error: BaseException) -> bool:
 def _usage(error: Any) -> str:
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "onnxport"
-    return f"{str(error.format_message()).rstrip('.')}. Try '{command} --help'."
+    message = str(error.format_message()).rstrip(".")
+    return f"{message}{'' if message.endswith('?') else '.'} Try '{command} --help'."
 
 
 def _own(error: BaseException) -> Failure:

@@ -154,6 +154,18 @@ def test_the_error_table(error: Exception, kind: str, told: str) -> None:
     assert failure.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["exprot"], "error: No such command 'exprot'. Did you mean 'export'? Try 'onnxport --help'.\n"),
+        (["inspect"], "error: Missing argument 'PATH'. Try 'onnxport inspect --help'.\n"),
+    ],
+)
+def test_usage_errors_are_sentences(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == 2
+    assert capsys.readouterr().err == told
+
+
 def test_ctrl_c_is_130_and_one_line() -> None:
     script = (
         "import sys, time\n"

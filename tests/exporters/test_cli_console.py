@@ -52,6 +52,17 @@ def test_json_replaces_data(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.parametrize("columns", ["", "wide", "-5", "30"])
+def test_tables_that_are_piped_have_80_columns_at_least(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    from rich.text import Text
+
+    monkeypatch.setenv("COLUMNS", columns)
+    Console().data(Text("x" * 80))
+    assert capsys.readouterr().out == f"{'x' * 80}\n"
+
+
 def test_a_stage_that_fails_says_so_and_lets_the_error_through(capsys: pytest.CaptureFixture[str]) -> None:
     def fail() -> None:
         with Console().stage("Export") as stage:
