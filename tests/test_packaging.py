@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -52,6 +54,13 @@ def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return scripts
 
 
+def light_requirements(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        lines = message_from_bytes(archive.read(name)).get_all("Requires-Dist", [])
+    return {re.split(r"[^\w-]", line)[0] for line in lines if "extra ==" not in line}
+
+
 def test_the_wheel_holds_the_rooms_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
@@ -77,6 +86,23 @@ def test_the_metadata_names_licence_script_and_python(wheel: Path) -> None:
     assert "onnxport = onnxport.exporters.cli:main" in entry_points
     needed = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
     assert not [line for line in needed if line.startswith(("torch", "transformers", "optimum"))]
+
+
+def test_the_readme_tells_what_the_light_install_brings(wheel: Path) -> None:
+    row = next(line for line in (ROOT / "README.md").read_text().splitlines() if "`pip install onnxport`" in line)
+    assert set(row.split("|")[-2].strip().split(", ")) == light_requirements(wheel)
+
+
+def test_what_the_verify_room_imports_is_required(wheel: Path) -> None:
+    distributions = {"google": "protobuf"}
+    imported = set()
+    for path in (ROOT / "verify").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            imported |= {name.partition(".")[0] for name in names}
+    third_party = imported - set(sys.stdlib_module_names) - {"onnxport"}
+    assert {distributions.get(name, name) for name in third_party} <= light_requirements(wheel)
 
 
 def test_the_command_runs_from_a_clean_environment_without_torch(clean: Path) -> None:
