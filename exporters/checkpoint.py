@@ -24,13 +24,14 @@ from onnxport.exporters.recipe import Recipe
 from onnxport.exporters.sentence_embedding import SentenceEmbedder, SentenceStages, read_stages
 from onnxport.exporters.source import CheckpointFolder, hash_weights, weight_files
 from onnxport.exporters.tasks import Task, choose_task
-from onnxport.exporters.text_inputs import KNOWN_INPUTS, MASK, TextInputs
+from onnxport.exporters.text_inputs import KNOWN_INPUTS, MASK, TEXTS, TextInputs
 from onnxport.verify.contract import AxisRange
 
 # A single case should not need more than this for its attention scores: 8192 tokens in 12 heads would take 3 GB.
 _ATTENTION_BYTES = 512 * 1024 * 1024
 # Sizes at trace time: all different and at least 2, so that no axis is mistaken for another or for a constant.
-_EXAMPLE = {"batch": 2, "choices": 4, "sequence": 11}
+_EXAMPLE = {"batch": 2, "choices": 4}
+_EXAMPLE_LENGTH = 11
 
 
 def load_checkpoint(
@@ -71,9 +72,7 @@ def load_checkpoint(
             )
             for axis in text.axes
         },
-        example={
-            axis: text.static.get(axis, _EXAMPLE[role]) for role, axis in zip(task.token_axes, text.axes, strict=True)
-        },
+        example=_example_sizes(task, text),
         sample=text.sample,
         cases=text.cases,
         outputs=task.outputs,
@@ -92,7 +91,7 @@ def load_checkpoint(
         ),
         preprocessing=Preprocessing(
             padding_side=getattr(tokenizer, "padding_side", None),
-            max_length=(stages.max_length if stages else None) or text.max_length,
+            max_length=min((n for n in (stages and stages.max_length, text.max_length) if n), default=None),
             pooling=stages.pooling_name if stages else None,
             normalize=stages.normalize if stages else None,
             labels=_labels(config, task),
@@ -159,20 +158,23 @@ def _text_inputs(
             f"{type(model).__name__} takes {', '.join(accepted)} and the tokenizer emits {', '.join(sorted(emitted))}; "
             f"onnxport can make {', '.join(KNOWN_INPUTS)}"
         )
-    if not isinstance(getattr(config, "vocab_size", None), int):
+    vocab_size = getattr(config, "vocab_size", None)
+    if not isinstance(vocab_size, int) or vocab_size < 2:
         raise SignatureError(
-            f"{type(model).__name__} is no text encoder: its config has no vocab_size of its own; onnxport exports models "
-            "that read one text"
+            f"{type(model).__name__} is no text encoder: its config has vocab_size {vocab_size}; onnxport exports "
+            "models that read one text"
         )
     limit = _max_length(model, config, tokenizer)
     axes, static = token_axes(task.token_axes, names, recipe)
     if limit is not None and static.get(axes[-1], 0) > limit:
         raise RecipeError(f"a static {axes[-1]} of {static[axes[-1]]} is longer than the model's {limit} tokens")
     pad = tokenizer.pad_token_id if tokenizer is not None else None
+    if tokenizer is not None:
+        _require_known_ids(tokenizer, vocab_size)
     return TextInputs(
         names=names,
         axes=axes,
-        vocab_size=int(config.vocab_size),
+        vocab_size=vocab_size,
         pad_token_id=int(pad if pad is not None else getattr(config, "pad_token_id", None) or 0),
         type_vocab_size=type_vocab_size,
         max_length=limit,
@@ -180,6 +182,16 @@ def _text_inputs(
         static=static,
         tokenizer=tokenizer,
     )
+
+
+def _require_known_ids(tokenizer: Any, vocab_size: int) -> None:
+    """A tokenizer of another model makes ids that this one has no embedding for."""
+    highest = max(id for text in TEXTS for id in tokenizer(text, verbose=False)["input_ids"])
+    if highest >= vocab_size:
+        raise SourceError(
+            f"the tokenizer does not belong to the model: it makes the id {highest} of a common text, and the model "
+            f"knows the ids below {vocab_size}; put the model's own tokenizer files into the checkpoint"
+        )
 
 
 def _max_length(model: nn.Module, config: Any, tokenizer: Any) -> int | None:
@@ -198,7 +210,7 @@ def _max_length(model: nn.Module, config: Any, tokenizer: Any) -> int | None:
         }
         limits.append(positions - max(offsets, default=0))
     told = getattr(tokenizer, "model_max_length", None)
-    if told is not None and told < 1_000_000:  # transformers' word for "no limit" is about 1e30
+    if told is not None and 0 < told < 1_000_000:  # transformers' word for "no limit" is about 1e30
         limits.append(int(told))
     return min(limits, default=None)
 
@@ -209,6 +221,12 @@ def _longest_case(limit: int | None, config: Any, *, full: bool) -> int:
     if limit is None:
         return min(512, affordable)
     return limit if full else min(limit, affordable)
+
+
+def _example_sizes(task: Task, text: TextInputs) -> dict[str, int]:
+    fitting = [n for n in range(min(_EXAMPLE_LENGTH, text.longest), 1, -1) if n not in _EXAMPLE.values()]
+    sizes = {**_EXAMPLE, "sequence": fitting[0] if fitting else text.longest}
+    return {axis: text.static.get(axis, sizes[role]) for role, axis in zip(task.token_axes, text.axes, strict=True)}
 
 
 def _fusion_hints(config: Any) -> FusionHints:

@@ -85,15 +85,17 @@ def name_outputs(result: Any) -> dict[str, Tensor]:
         SignatureError: something that is no tensor.
     """
     if isinstance(result, Mapping):
-        named: dict[str, Tensor] = {}
-        for key, value in result.items():
-            if value is None:
-                continue
-            if isinstance(value, Tensor):
-                named[key] = value
-            else:
-                named.update({f"{key}.{i}": leaf for i, leaf in enumerate(_leaves(value))})
-        return named
+        pairs = [(str(key), value) for key, value in result.items() if value is not None]
+        named = [
+            (key if isinstance(value, Tensor) else f"{key}.{i}", leaf)
+            for key, value in pairs
+            for i, leaf in enumerate(_leaves(value))
+        ]
+        if len(dict(named)) < len(named):
+            raise SignatureError(
+                f"two outputs of the module have one name among {', '.join(name for name, _ in named)}"
+            )
+        return dict(named)
     if isinstance(result, Tensor):
         return {"output": result}
     return {f"output_{i}": leaf for i, leaf in enumerate(_leaves(result))}
@@ -119,5 +121,5 @@ def _leaves(value: Any) -> list[Tensor]:
 
 
 def to_tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-    """Copies numpy inputs into tensors."""
-    return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+    """Copies numpy inputs into tensors: a module may change its inputs in place, and a case is run many times."""
+    return {name: torch.from_numpy(array.copy(order="C")) for name, array in arrays.items()}

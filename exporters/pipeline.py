@@ -31,7 +31,6 @@ from onnxport.verify.contract import GraphContract
 from onnxport.verify.report import CheckResult
 from onnxport.verify.suites import in_suite
 from onnxport.verify.tokenizer_record import TokenizerRecord
-from onnxport.verify.tolerance import Tolerance
 
 COMPONENT = "model"
 GOLDEN = "verification/golden.safetensors"
@@ -88,7 +87,8 @@ def export(
     recipe, hub = recipe or Recipe(), hub or HubOptions()
     engine = choose_engine(recipe)
     _check_variants(recipe)
-    recipe = recipe.model_copy(update={"engine": engine.name, "variants": _variants(recipe)})
+    tolerance = {"rtol": recipe.tolerance.rtol, "atol": recipe.tolerance.atol}
+    recipe = recipe.model_copy(update={"engine": engine.name, "variants": _variants(recipe), **tolerance})
     with Staging(Path(out), overwrite) as staging, ThreadPoolExecutor(1) as beside, Children() as children:
         traced = _trace(str(source), recipe, hub, engine, staging, beside, children, verify=verify, progress=progress)
         recipe = recipe.model_copy(update={"task": traced.source.task})
@@ -240,8 +240,8 @@ def _manifest(traced: _Traced, recipe: Recipe, engine: Engine, entries: Mapping[
         verification=Verification(
             verdict="skip",
             suite=recipe.suite,
-            rtol=recipe.rtol,
-            atol=recipe.atol,
+            rtol=recipe.tolerance.rtol,
+            atol=recipe.tolerance.atol,
             mask=traced.mask,
             decisions=dict(traced.decisions),
             golden=GOLDEN if traced.recording is not None else None,
@@ -278,13 +278,13 @@ def _proven_sizes(traced: _Traced) -> dict[str, tuple[int, ...]]:
 def _verify(traced: _Traced, manifest: Manifest, root: Path, hub: HubOptions, progress: Progress) -> Report:
     recipe, recording = manifest.recipe, traced.recording
     assert recording is not None
-    checks: list[CheckResult] = []
+    checks: list[CheckResult] = [*recording.checks]
     if traced.tokenizer is not None and in_suite("tokenizer.match", recipe.suite):
         checks += check_tokenizer(root, traced.tokenizer, trust_remote_code=hub.trust_remote_code)
     for subject in subjects(root, manifest):
         with progress.stage(f"Verify {subject.variant}"):
             checks += verify_subject(subject, recording.runner, recording.cases, suite=recipe.suite)
-    return Report.of(checks, Tolerance(rtol=recipe.rtol, atol=recipe.atol, per_output=recipe.per_output))
+    return Report.of(checks, recipe.tolerance)
 
 
 def _with_verdict(manifest: Manifest, report: Report) -> Manifest:

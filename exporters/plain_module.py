@@ -63,7 +63,7 @@ class ResizedExample:
                 drawn[:1] = array[0]
             else:
                 drawn = rng.choice(array.ravel(), shape)
-            inputs[name] = np.ascontiguousarray(drawn, dtype=array.dtype)
+            inputs[name] = np.array(drawn, dtype=array.dtype, order="C")
         return inputs
 
 
@@ -82,6 +82,7 @@ def load_plain_module(source: str, recipe: Recipe) -> Exportable:
     result = _call_factory(source)
     module, given, axes = _unpack(source, result)
     dtype = getattr(torch, recipe.dtype)
+    notes = _require_dense_real(source, module, recipe.dtype)
     module = module.to(dtype).eval()
     axes = {**axes, **recipe.axes}
     sample: Sampler
@@ -111,6 +112,7 @@ def load_plain_module(source: str, recipe: Recipe) -> Exportable:
             task=recipe.task or PLAIN_MODULE_TASK,
             weights_sha256=_hash_state(module),
         ),
+        notes=(*notes, *_note_fixed_sizes(example, sizes)),
     )
 
 
@@ -120,7 +122,7 @@ def _call_factory(source: str) -> Any:
         factory: Any = importlib.import_module(path)
         for name in attribute.split("."):
             factory = getattr(factory, name)
-    except Exception as e:
+    except (Exception, SystemExit) as e:
         raise SourceError(f"cannot import {source}: {type(e).__name__}: {e}") from e
     if not callable(factory):
         raise SourceError(
@@ -128,7 +130,7 @@ def _call_factory(source: str) -> Any:
         )
     try:
         return factory()
-    except Exception as e:
+    except (Exception, SystemExit) as e:
         raise SourceError(f"the factory {source} raised {type(e).__name__}: {e}") from e
 
 
@@ -142,7 +144,41 @@ def _unpack(source: str, result: Any) -> tuple[nn.Module, Any, dict[str, tuple[D
     module, given, axes = (*result, {})[:3]
     if not isinstance(axes, Mapping):
         raise SourceError(f"the factory {source} returned axes of type {type(axes).__name__}; expected a mapping")
-    return module, given, {name: tuple(dims) for name, dims in axes.items()}
+    return module, given, {str(name): _dims(name, dims) for name, dims in axes.items()}
+
+
+def _dims(name: str, dims: Any) -> tuple[Dim, ...]:
+    if isinstance(dims, (list, tuple)) and all(isinstance(d, (str, int)) and d and d is not True for d in dims):
+        return tuple(dims)
+    raise SignatureError(
+        f"axes of {name!r} are {dims!r}; expected one entry per dimension, an axis name or a fixed size, like "
+        "['batch', 16]"
+    )
+
+
+def _require_dense_real(source: str, module: nn.Module, dtype: str) -> tuple[str, ...]:
+    """Refuses parameters that a graph cannot hold; returns a note where they will be converted."""
+    if isinstance(module, torch.jit.ScriptModule):
+        raise SourceError(f"{source} returns a compiled ScriptModule; return the nn.Module it was made from")
+    converted = set()
+    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        if tensor.is_complex() or tensor.is_quantized or tensor.is_meta or tensor.layout is not torch.strided:
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise SourceError(
+                f"{name} of {source} is a {kind} tensor with layout {tensor.layout} on {tensor.device}; a graph holds "
+                "dense real tensors with data: convert it in the factory"
+            )
+        if tensor.is_floating_point() and str(tensor.dtype) != f"torch.{dtype}":
+            converted.add(str(tensor.dtype).removeprefix("torch."))
+    return tuple(f"parameters in {kind} are converted to {dtype} (--dtype)" for kind in sorted(converted))
+
+
+def _note_fixed_sizes(example: Arrays, sizes: Mapping[str, int]) -> tuple[str, ...]:
+    name, array = next(iter(example.items()))
+    if sizes or not array.ndim:
+        return ()
+    dims = ",".join(["batch", *map(str, array.shape[1:])])
+    return (f"no axes were given: every size is fixed as in the example; for a dynamic one: --axes {name}={dims}",)
 
 
 def _calling(source: str, make: Callable[..., Any], module: nn.Module, dtype: torch.dtype) -> Sampler:
@@ -152,7 +188,7 @@ def _calling(source: str, make: Callable[..., Any], module: nn.Module, dtype: to
             torch.manual_seed(int(rng.integers(2**31)))
             try:
                 made = make(**sizes)
-            except Exception as e:
+            except (Exception, SystemExit) as e:
                 raise SourceError(f"example inputs of {source} at {dict(sizes)} raised {type(e).__name__}: {e}") from e
         return _as_arrays(made, module, dtype)
 
@@ -163,7 +199,11 @@ def _as_arrays(given: Any, module: nn.Module, dtype: torch.dtype) -> Arrays:
     """Binds example inputs to forward's parameters, by keyword; floating point ones in the module's dtype."""
     if isinstance(given, Tensor):
         given = (given,)
-    parameters = inspect.signature(module.forward).parameters
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+    signature = inspect.signature(module.forward).parameters
+    parameters = {name: p for name, p in signature.items() if p.kind in kinds}
+    if len(parameters) < len(signature):
+        raise SignatureError(f"forward{inspect.signature(module.forward)} takes inputs without names; give each a name")
     named: Mapping[str, Any]
     if isinstance(given, Mapping):
         named = given

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxport.exporters.errors import SourceError
+from onnxport.exporters.sentence_modules import read_stage_entries
 
 # Everything beside the weights that a consumer of the checkpoint reads.
 _COPIED = (
@@ -85,11 +86,13 @@ def copy_files(folder: Path, tokenizer: Any | None, target: Path) -> tuple[str, 
     A tokenizer that has only slow files gets a tokenizer.json beside them, so that `tokenizers` alone can read it.
     """
     copied = [name for name in _COPIED if (folder / name).is_file()]
-    # sentence-transformers keeps one folder per stage, "1_Pooling/config.json"; Dense stages have their weights there.
+    # Stages of sentence-transformers, "1_Pooling/config.json". Pickles stay behind: a bundle holds nothing to execute.
     stages = [
         path.relative_to(folder).as_posix()
-        for path in sorted(folder.glob("[0-9]_*/*"))
-        if path.suffix in {".json", ".safetensors", ".bin"}
+        for entry in read_stage_entries(folder)
+        if entry.path
+        for path in sorted((folder / entry.path).glob("*"))
+        if path.suffix in {".json", ".safetensors"}
     ]
     for name in [*copied, *stages]:
         (target / name).parent.mkdir(parents=True, exist_ok=True)

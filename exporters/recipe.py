@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field, PositiveInt, model_validator
 
 from onnxport.verify.contract import Dim, Model
-from onnxport.verify.tolerance import FLOAT16, FLOAT32, ElementTolerance, Statistics
+from onnxport.verify.tolerance import FLOAT16, FLOAT32, ElementTolerance, Statistics, Tolerance
 
 Engine = Literal["auto", "torchscript"]
 Dtype = Literal["float32", "float16"]
@@ -34,8 +34,9 @@ class Recipe(Model):
         target: "this-machine" allows passes whose result is tied to this CPU (level "all").
         external_data: whether weights go to a file beside the graph; "auto" by size.
         require_fusion: fused operator to the least number of nodes of it that `optimized` must have.
-        rtol, atol: allowed difference of float32 graphs; per_output overrides them for single outputs.
-        fp16: allowed difference of float16 graphs. int8: thresholds for quantised graphs.
+        rtol, atol: allowed difference of graphs in `dtype`; None: the default of that dtype. per_output overrides them
+            for single outputs.
+        fp16: allowed difference of the variant made from a float32 graph. int8: thresholds for quantised graphs.
         suite: collection of verification cases.
         outputs: extra outputs to keep (hidden_states, attentions).
     """
@@ -51,13 +52,23 @@ class Recipe(Model):
     target: Literal["portable", "this-machine"] = "portable"
     external_data: Literal["auto", "always", "never"] = "auto"
     require_fusion: dict[str, PositiveInt] = Field(default_factory=dict)
-    rtol: float = Field(default=FLOAT32.rtol, ge=0, allow_inf_nan=False)
-    atol: float = Field(default=FLOAT32.atol, ge=0, allow_inf_nan=False)
+    rtol: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    atol: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     per_output: dict[str, ElementTolerance] = Field(default_factory=dict)
     fp16: ElementTolerance = ElementTolerance(rtol=FLOAT16.rtol, atol=FLOAT16.atol)
     int8: Statistics = Statistics(min_cosine=0.9, min_argmax_agreement=0.9)
     suite: Suite = "standard"
     outputs: tuple[str, ...] = ()
+
+    @property
+    def tolerance(self) -> Tolerance:
+        """The allowed difference of graphs in `dtype`, with the defaults of that dtype."""
+        default = FLOAT16 if self.dtype == "float16" else FLOAT32
+        return Tolerance(
+            rtol=default.rtol if self.rtol is None else self.rtol,
+            atol=default.atol if self.atol is None else self.atol,
+            per_output=self.per_output,
+        )
 
     @model_validator(mode="after")
     def _no_contradiction(self) -> Recipe:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from onnxport.exporters.bundle import Bundle
-from onnxport.exporters.engines import ENGINES
+from onnxport.exporters.engines import choose_engine
 from onnxport.exporters.errors import SignatureError
 from onnxport.exporters.exportable import Exportable, to_tensors
 from onnxport.exporters.hub_options import HubOptions
@@ -23,7 +23,6 @@ from onnxport.verify.relations import Invariant, measure_relations
 from onnxport.verify.report import CheckResult
 from onnxport.verify.runners import Recorded
 from onnxport.verify.suites import in_suite, probe_case
-from onnxport.verify.tolerance import Tolerance
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,10 @@ class TorchRunner:
             with torch.inference_mode():
                 outputs = self.exportable.run(to_tensors(case.inputs))
         except (RuntimeError, ValueError, IndexError) as e:
+            if "allocate memory" in str(e):  # the machine's fault, not the case's
+                raise
             raise SignatureError(f"PyTorch itself fails on case {case.name}: {type(e).__name__}: {e}") from e
-        return {name: tensor.numpy() for name, tensor in outputs.items()}
+        return {name: tensor.detach().numpy() for name, tensor in outputs.items()}
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,8 @@ class Recording:
     Attributes:
         refused: cases PyTorch itself fails on, with the reason; they are not in `cases`.
         invariants: relation to whether PyTorch keeps it (`with_invariants`); None: not measured.
-        checks: what was found out while the source was at hand.
+        checks: what was found out while the source was at hand; every refused case is among them, as a skip.
+        weights_sha256: of the module that answered.
     """
 
     runner: Recorded
@@ -69,6 +71,7 @@ class Recording:
     refused: Mapping[str, str]
     invariants: dict[str, Invariant] | None = None
     checks: tuple[CheckResult, ...] = ()
+    weights_sha256: str | None = None
 
 
 def record(exportable: Exportable, cases: Sequence[Case], advance: Callable[[int, int], None]) -> Recording:
@@ -82,6 +85,7 @@ def record(exportable: Exportable, cases: Sequence[Case], advance: Callable[[int
     outputs: dict[str, Mapping[str, np.ndarray]] = {}
     refused: dict[str, str] = {}
     for done, case in enumerate(cases, 1):
+        runner.require_eval()  # forward itself may have switched it
         try:
             outputs[case.name] = runner.run(case)
         except SignatureError as e:
@@ -90,7 +94,15 @@ def record(exportable: Exportable, cases: Sequence[Case], advance: Callable[[int
     if not outputs:
         raise SignatureError(next(iter(refused.values()), "the suite has no cases: nothing to compare"))
     kept = tuple(case for case in cases if case.name in outputs)
-    return Recording(Recorded(runner.name, outputs), kept, refused)
+    # A case that could not be put must not vanish from the evidence.
+    skipped = [CheckResult(id="outputs.match", case=name, verdict="skip", detail=why) for name, why in refused.items()]
+    return Recording(
+        Recorded(runner.name, outputs),
+        kept,
+        refused,
+        checks=tuple(skipped),
+        weights_sha256=exportable.source.weights_sha256,
+    )
 
 
 def with_invariants(recording: Recording, exportable: Exportable, contract: GraphContract, recipe: Recipe) -> Recording:
@@ -98,12 +110,8 @@ def with_invariants(recording: Recording, exportable: Exportable, contract: Grap
 
     Two answers of the module count as the same if a graph could not be told from it by them.
     """
-    if recipe.dtype == "float16":
-        criterion = Tolerance(rtol=recipe.fp16.rtol, atol=recipe.fp16.atol)
-    else:
-        criterion = Tolerance(rtol=recipe.rtol, atol=recipe.atol, per_output=recipe.per_output)
     case = probe_case(recording.cases, contract)
-    return replace(recording, invariants=measure_relations(TorchRunner(exportable), case, contract, criterion))
+    return replace(recording, invariants=measure_relations(TorchRunner(exportable), case, contract, recipe.tolerance))
 
 
 def reference_for(
@@ -119,7 +127,7 @@ def reference_for(
         SourceError, TaskError, SignatureError: as for an export.
     """
     recipe = bundle.manifest.recipe.model_copy(update={} if suite is None else {"suite": suite})
-    loaded = load(source, recipe, hub, ENGINES[bundle.manifest.toolchain.engine].attention)
+    loaded = load(source, recipe, hub, choose_engine(recipe).attention)
     exportable = loaded.exportable
     component = bundle.component()
     contract = GraphContract(
@@ -131,4 +139,4 @@ def reference_for(
     if loaded.tokenizer is None or not in_suite("tokenizer.match", recipe.suite):
         return recording
     checks = check_tokenizer(bundle.path, record_tokenizer(loaded.tokenizer), trust_remote_code=hub.trust_remote_code)
-    return replace(recording, checks=tuple(checks))
+    return replace(recording, checks=(*recording.checks, *checks))

@@ -1,12 +1,13 @@
 """From token embeddings to a sentence embedding, as the checkpoint's own sentence-transformers files describe it.
 
-`modules.json` lists the stages: a Transformer, a Pooling, and perhaps Dense and Normalize. Everything after the
-Transformer is rebuilt here as plain torch, so that it becomes part of the graph.
+`modules.json` lists the stages: a Transformer, a Pooling, and perhaps Dense and Normalize. What follows the Transformer
+is rebuilt here as plain torch, so that it becomes part of the graph; the tests hold it against sentence-transformers.
 """
 
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from onnxport.exporters.errors import SourceError
+from onnxport.exporters.sentence_modules import MODULES, read_stage_entries
 
 # sentence-transformers before 5 stored one boolean per mode; the embedding concatenates the true ones in this order.
 _BOOLEAN_MODES = {
@@ -150,35 +152,38 @@ class SentenceStages:
 
 
 def read_stages(folder: Path, dtype: torch.dtype) -> SentenceStages:
-    """Reads modules.json and the folders it names.
+    """Rebuilds the stages that modules.json lists: Transformer, Pooling, then Dense and Normalize in any number.
+
+    What is rebuilt here is also the reference of the verification, so nothing may be rebuilt by halves: a stage, an
+    order or an option that is not known is refused.
 
     Raises:
-        SourceError: a file is missing or malformed, or a stage is of a kind that has no counterpart here.
+        SourceError: a file is missing or malformed, or a stage has no counterpart here.
     """
     pooling: Pooling | None = None
     after: list[nn.Module] = []
     max_length: int | None = None
-    for entry in _read_json(folder / "modules.json"):
-        kind = str(entry["type"]).rsplit(".", 1)[-1]
-        place = folder / entry["path"]
-        if kind == "Transformer":
-            settings = folder / entry["path"] / "sentence_bert_config.json"
-            if settings.is_file():
-                max_length = _read_json(settings).get("max_seq_length")
-        elif kind == "Pooling":
+    entries = read_stage_entries(folder)
+    for position, entry in enumerate(entries):
+        place = folder / entry.path
+        if entry.kind == "Transformer" and position == 0 and not entry.path:
+            max_length = _read_json(place / "sentence_bert_config.json", {}).get("max_seq_length")
+        elif entry.kind == "Pooling" and position == 1:
             pooling = Pooling(_pooling_modes(_read_json(place / "config.json"), place))
-        elif kind == "Dense":
+        elif entry.kind == "Dense" and position > 1:
             after.append(_read_dense(place, dtype))
-        elif kind == "Normalize":
+        elif entry.kind == "Normalize" and position > 1:
+            _refuse_other_features(_read_json(place / "config.json", {}), place)
             after.append(Normalize())
-        elif kind != "Dropout":
+        elif entry.kind != "Dropout" or position < 2:
+            listed = ", ".join(f"{e.kind} in {e.path!r}" for e in entries)
             raise SourceError(
-                f"modules.json of {folder.name} has a stage {entry['type']!r}, which onnxport cannot rebuild (it knows "
-                "Transformer, Pooling, Dense, Normalize, Dropout); export the transformer alone with "
+                f"{MODULES} of {folder.name} lists {listed}; onnxport rebuilds a Transformer in the checkpoint's own "
+                "folder, then one Pooling, then Dense, Normalize and Dropout. Export the transformer alone with "
                 "--task feature-extraction"
             )
     if pooling is None:
-        raise SourceError(f"modules.json of {folder.name} has no Pooling stage; use --task feature-extraction")
+        raise SourceError(f"{MODULES} of {folder.name} has no Pooling stage; use --task feature-extraction")
     return SentenceStages(pooling.eval(), nn.Sequential(*after).eval(), max_length)
 
 
@@ -190,17 +195,38 @@ def _pooling_modes(config: dict[str, Any], place: Path) -> tuple[str, ...]:
     unknown = [mode for mode in modes if mode not in POOLINGS]
     if unknown:
         raise SourceError(f"{place.name}/config.json asks for pooling {unknown[0]!r}; known: {', '.join(POOLINGS)}")
+    if config.get("include_prompt") is False:
+        raise SourceError(
+            f"{place.name}/config.json leaves the prompt out of pooling (include_prompt false), and a graph is not "
+            "told where a prompt ends; use --task feature-extraction"
+        )
     return modes
+
+
+def _refuse_other_features(config: dict[str, Any], place: Path) -> None:
+    for key in ("module_input_name", "module_output_name"):
+        if config.get(key) not in (None, "sentence_embedding"):
+            raise SourceError(
+                f"{place.name}/config.json has {key} {config[key]!r}; onnxport rebuilds stages that turn the sentence "
+                "embedding into another. Export the transformer alone with --task feature-extraction"
+            )
 
 
 def _read_dense(place: Path, dtype: torch.dtype) -> nn.Module:
     config = _read_json(place / "config.json")
+    _refuse_other_features(config, place)
+    if config.get("use_residual"):
+        raise SourceError(f"{place.name}/config.json has use_residual, which onnxport does not rebuild")
     name = config.get("activation_function", "torch.nn.modules.activation.Tanh")
     if name not in ACTIVATIONS:
         raise SourceError(f"{place.name}/config.json names activation {name!r}; known: {', '.join(ACTIVATIONS)}")
-    linear = nn.Linear(config["in_features"], config["out_features"], bias=config.get("bias", True), dtype=dtype)
-    state = _read_state(place)
-    linear.load_state_dict({key.removeprefix("linear."): value.to(dtype) for key, value in state.items()})
+    try:
+        linear = nn.Linear(config["in_features"], config["out_features"], bias=config.get("bias", True), dtype=dtype)
+        linear.load_state_dict({key.removeprefix("linear."): value for key, value in _read_state(place).items()})
+    except (KeyError, TypeError, RuntimeError) as e:
+        raise SourceError(
+            f"{place.name}/config.json and its weights do not fit together: {type(e).__name__}: {e}"
+        ) from e
     return nn.Sequential(linear, ACTIVATIONS[name]())
 
 
@@ -213,13 +239,19 @@ def _read_state(place: Path) -> dict[str, Tensor]:
             state: dict[str, Tensor] = load_file(place / "model.safetensors")
         else:
             state = torch.load(place / "pytorch_model.bin", map_location="cpu", weights_only=True)
-        return state
-    except (OSError, SafetensorError, RuntimeError, EOFError) as e:
-        raise SourceError(f"cannot read the weights of {place.name}: {e}") from e
+    except (OSError, SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError) as e:
+        reason = str(e).strip().splitlines()[0] if str(e).strip() else "no reason given"
+        raise SourceError(f"cannot read the weights of {place.name}: {type(e).__name__}: {reason}") from e
+    return state
 
 
-def _read_json(path: Path) -> Any:
+def _read_json(path: Path, default: dict[str, Any] | None = None) -> dict[str, Any]:
+    if default is not None and not path.is_file():
+        return default
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as e:
         raise SourceError(f"cannot read {path.parent.name}/{path.name}: {e}") from e
+    if not isinstance(content, dict):
+        raise SourceError(f"{path.parent.name}/{path.name} holds a {type(content).__name__}; expected an object")
+    return content

@@ -14,20 +14,22 @@ import torch
 
 from onnxport.exporters.errors import SignatureError
 from onnxport.exporters.exportable import Exportable, to_tensors
-from onnxport.verify.contract import Dim, GraphContract, TensorSpec
+from onnxport.verify.contract import AxisRange, Dim, GraphContract, TensorSpec
 
 
 def probe_contract(exportable: Exportable, opset: int) -> GraphContract:
     """Runs the module at several sizes and returns the contract its graph will be held to.
 
     Raises:
-        SignatureError: the module cannot run on its own inputs, or an output changes its rank or dtype with the size.
+        SignatureError: the module cannot run on its own inputs, is not deterministic, or has outputs that no graph can
+            have: none at all, of a dtype that ONNX lacks, of another rank at other sizes, named like an input.
     """
     sizes = dict(exportable.example)
     runs = [(sizes, _run(exportable, sizes))]
+    _require_determinism(exportable, runs[0][1])
     varied = []
     for axis, allowed in exportable.axes.items():
-        at = {**sizes, axis: sizes[axis] + _step(sizes, axis)}
+        at = {**sizes, axis: _other_size(sizes, axis, allowed)}
         try:
             runs.append((at, _run(exportable, at)))
         except SignatureError:
@@ -44,8 +46,14 @@ def probe_contract(exportable: Exportable, opset: int) -> GraphContract:
             raise SignatureError(
                 f"output {name!r} is not there, or has another rank, at other sizes: ONNX needs one signature"
             )
+        if name in exportable.inputs:
+            raise SignatureError(
+                f"output {name!r} has the name of an input; a graph needs names of their own: rename it"
+            )
         dims = tuple(_dim(name, i, shapes, varied) for i in range(tensor.ndim))
-        outputs.append(TensorSpec(name=name, dtype=numpy_name(tensor.dtype), shape=dims))
+        outputs.append(TensorSpec(name=name, dtype=numpy_name(tensor.dtype, name), shape=dims))
+    if not outputs:
+        raise SignatureError(f"{exportable.source.architecture} returns no tensors: there is nothing to export")
     sample = exportable.sample(sizes, np.random.default_rng(0))
     inputs = tuple(
         TensorSpec(name=name, dtype=str(sample[name].dtype), shape=dims) for name, dims in exportable.inputs.items()
@@ -59,17 +67,38 @@ def probe_contract(exportable: Exportable, opset: int) -> GraphContract:
     )
 
 
-def numpy_name(dtype: torch.dtype) -> str:
-    """numpy's name of a torch dtype: torch.float32 -> "float32"."""
-    return str(dtype).removeprefix("torch.")
+def numpy_name(dtype: torch.dtype, output: str) -> str:
+    """numpy's name of the dtype of an output: torch.float32 -> "float32".
+
+    Raises:
+        SignatureError: numpy or ONNX Runtime has no such type.
+    """
+    name = str(dtype).removeprefix("torch.")
+    if dtype.is_complex or not hasattr(np, name):
+        raise SignatureError(f"output {output!r} is {name}, which a graph cannot return to numpy; cast it in forward")
+    return name
 
 
-def _step(sizes: Mapping[str, int], axis: str) -> int:
-    """How much to grow an axis so that its new size is that of no other axis."""
-    step = 3
-    while sizes[axis] + step in sizes.values():
-        step += 1
-    return step
+def _other_size(sizes: Mapping[str, int], axis: str, allowed: AxisRange) -> int:
+    """A size to vary an axis to: larger where the range allows it, and that of no other axis."""
+    size = sizes[axis]
+    largest = None if allowed.fixed is not None else allowed.max
+    larger = range(size + 3, size + 4 + len(sizes))
+    smaller = range(size - 1, 0, -1)
+    fitting = [n for n in (*larger, *smaller) if n not in sizes.values() and (largest is None or n <= largest)]
+    return fitting[0] if fitting else size
+
+
+def _require_determinism(exportable: Exportable, first: Mapping[str, torch.Tensor]) -> None:
+    """Two runs on the same inputs must agree: nothing can be compared with a model that draws at random."""
+    second = _run(exportable, exportable.example)
+    for name, tensor in first.items():
+        once, again = (np.asarray(t.detach().to(torch.float64)) for t in (tensor, second[name]))
+        if not np.allclose(once, again, rtol=1e-3, atol=1e-4, equal_nan=True):
+            raise SignatureError(
+                f"{exportable.source.architecture} returns another {name!r} when it runs again on the same inputs; "
+                "remove what is random from forward, or make it an input"
+            )
 
 
 def _run(exportable: Exportable, sizes: Mapping[str, int]) -> dict[str, torch.Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 from dataclasses import dataclass
@@ -10,18 +11,15 @@ from pathlib import Path
 
 from onnxport.exporters.errors import SourceError
 from onnxport.exporters.hub_options import HubOptions
+from onnxport.exporters.sentence_modules import read_stage_entries
+from onnxport.verify.contract import inside
 from onnxport.verify.digest import file_sha256
 
 _FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.\-]*(/[A-Za-z0-9][\w.\-]*)?")
 
-# Weights by preference, as transformers looks for them; the first kind that is there is the one that is loaded.
-_WEIGHTS = (
-    ("model.safetensors.index.json", "*.safetensors"),
-    ("model.safetensors", "model.safetensors"),
-    ("pytorch_model.bin.index.json", "pytorch_model*.bin"),
-    ("pytorch_model.bin", "pytorch_model.bin"),
-)
+# Weights by preference, as transformers looks for them; the first that is there is what is loaded.
+_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 # What is fetched from the Hub: weights of one kind, settings, tokenizers; no TensorFlow, Flax or ONNX copies.
 _SETTINGS = [
     "*.json",
@@ -35,6 +33,7 @@ _SETTINGS = [
     "merges.*",
     "*.bpe",
     "*.codes",
+    "*_Dense/pytorch_model.bin",
 ]
 
 
@@ -114,16 +113,32 @@ def _download(repo: str, hub: HubOptions) -> CheckpointFolder:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The weight files that transformers would load from this folder, sorted; empty if there are none."""
-    for marker, pattern in _WEIGHTS:
-        if (folder / marker).is_file():
-            return sorted(folder.glob(pattern))
-    return []
+    """The weight files that transformers would load from this folder, sorted; empty if there are none.
+
+    Raises:
+        SourceError: an index that is malformed.
+    """
+    marker = next((folder / name for name in _WEIGHTS if (folder / name).is_file()), None)
+    if marker is None or marker.suffix != ".json":
+        return [marker] if marker is not None else []
+    try:
+        names = set(json.loads(marker.read_text(encoding="utf-8"))["weight_map"].values())
+        return sorted(folder / inside(name) for name in names)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
+        raise SourceError(f"{marker.name} of {folder.name} is no index of weight files: {e}") from e
+
+
+def _stage_weights(folder: Path) -> list[Path]:
+    """Weights of the stages after the transformer (Dense), sorted."""
+    places = sorted(folder / entry.path for entry in read_stage_entries(folder) if entry.path)
+    names = ("model.safetensors", "pytorch_model.bin")
+    return [place / name for place in places for name in names if (place / name).is_file()]
 
 
 def hash_weights(folder: Path) -> str:
-    """sha256 over the weight files: of the file itself if it is one, else of the list of names and hashes."""
-    hashes = [(path.name, file_sha256(path)) for path in weight_files(folder)]
+    """sha256 over every weight file: of the file itself if it is one, else of the list of names and hashes."""
+    paths = [*weight_files(folder), *_stage_weights(folder)]
+    hashes = [(path.relative_to(folder).as_posix(), file_sha256(path)) for path in paths]
     if len(hashes) == 1:
         return hashes[0][1]
     return hashlib.sha256("".join(f"{digest}  {name}\n" for name, digest in hashes).encode()).hexdigest()

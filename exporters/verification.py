@@ -57,7 +57,7 @@ def verify_bundle(
         beside: what was found out elsewhere, while the source was at hand; it becomes part of the report.
         case: run only the golden case of that name.
         suite: which checks are put; None: those of the suite of the export. The golden tensors are what they are.
-        rtol, atol: instead of the recipe's, for the graphs that are judged per element; outputs with a tolerance of
+        rtol, atol: instead of the recipe's, for graphs in the dtype of the export; outputs with a tolerance of
             their own in the recipe keep it.
         provider: execution provider; None: the CPU's.
 
@@ -144,9 +144,7 @@ def _criterion(
     if entry.precision == recipe.dtype:
         return _tolerance(manifest, rtol, atol)
     if entry.precision == "float16":
-        return Tolerance(
-            rtol=recipe.fp16.rtol if rtol is None else rtol, atol=recipe.fp16.atol if atol is None else atol
-        )
+        return Tolerance(rtol=recipe.fp16.rtol, atol=recipe.fp16.atol)
     if entry.precision == "int8":
         decisions = {**manifest.verification.decisions, **recipe.int8.decisions}
         return recipe.int8.model_copy(update={"decisions": decisions})
@@ -157,11 +155,11 @@ def _criterion(
 
 
 def _tolerance(manifest: Manifest, rtol: float | None, atol: float | None) -> Tolerance:
-    recipe = manifest.recipe
+    own = manifest.recipe.tolerance
     return Tolerance(
-        rtol=recipe.rtol if rtol is None else rtol,
-        atol=recipe.atol if atol is None else atol,
-        per_output=recipe.per_output,
+        rtol=own.rtol if rtol is None else rtol,
+        atol=own.atol if atol is None else atol,
+        per_output=own.per_output,
     )
 
 

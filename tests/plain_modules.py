@@ -105,6 +105,250 @@ def only_sixteen() -> object:
     return OnlySixteen(), {"x": torch.randn(16)}, {"x": ["n"]}
 
 
+class FrozenIds(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(10, 4)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.table.weight[torch.tensor(ids.tolist())]
+
+
+def frozen_ids() -> object:
+    return _seeded(FrozenIds()), {"ids": torch.tensor([3, 1, 4])}
+
+
+class FrozenNumpy(FrozenIds):
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.table.weight[torch.from_numpy(ids.numpy())]
+
+
+def frozen_numpy() -> object:
+    return _seeded(FrozenNumpy()), {"ids": torch.tensor([3, 1, 4])}
+
+
+class FrozenScale(nn.Module):
+    def forward(self, x: Tensor, steps: Tensor) -> Tensor:
+        return x * torch.tensor(steps.tolist()).sum()
+
+
+def frozen_scale() -> object:
+    example = {"x": torch.randn(3, 4), "steps": torch.tensor([2, 1])}
+    return FrozenScale(), example, {"x": ["batch", 4]}
+
+
+class BranchEqual(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 100 if torch.equal(x, torch.zeros(3, 4)) else x
+
+
+class BranchAllclose(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 100 if torch.allclose(x, torch.zeros(3, 4)) else x
+
+
+class BranchNonzero(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 100 if len(x.nonzero()) == 0 else x
+
+
+class BranchItem(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * x.max().item()
+
+
+class BranchLoop(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        total = torch.zeros(4)
+        for _ in range(int(x.abs().sum())):
+            total = total + 1
+        return x + total
+
+
+def _of_three_by_four(module: nn.Module) -> object:
+    return module, {"x": torch.randn(3, 4)}, {"x": ["batch", 4] if isinstance(module, BranchItem) else [3, 4]}
+
+
+def branch_equal() -> object:
+    return _of_three_by_four(BranchEqual())
+
+
+def branch_allclose() -> object:
+    return _of_three_by_four(BranchAllclose())
+
+
+def branch_nonzero() -> object:
+    return _of_three_by_four(BranchNonzero())
+
+
+def branch_item() -> object:
+    return _of_three_by_four(BranchItem())
+
+
+def branch_loop() -> object:
+    return _of_three_by_four(BranchLoop())
+
+
+class InPlace(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.add_(1) * 2
+
+
+def in_place() -> object:
+    return InPlace(), {"x": torch.randn(3, 4)}, {"x": ["batch", 4]}
+
+
+class ClampsItsInput(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        x.data.clamp_(min=0)
+        return x * 2
+
+
+def clamps_its_input() -> object:
+    return ClampsItsInput(), {"x": torch.randn(3, 4)}, {"x": ["batch", 4]}
+
+
+class Scaled(nn.Module):
+    def forward(self, x: Tensor, scale: Tensor) -> Tensor:
+        return x * scale
+
+
+def scalar_input() -> object:
+    return Scaled(), {"x": torch.randn(3, 4), "scale": torch.tensor(2.5)}, {"x": ["batch", 4]}
+
+
+class Complex(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, dtype=torch.complex64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * self.weight).abs()
+
+
+def complex_parameter() -> object:
+    return Complex(), {"x": torch.randn(3, 4)}
+
+
+def exits() -> object:
+    raise SystemExit(0)
+
+
+class PositionalOnly(nn.Module):
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return inputs[0]
+
+
+def positional_only() -> object:
+    return PositionalOnly(), (torch.randn(3, 4),)
+
+
+def odd_axes() -> object:
+    return Doubled(), {"x": torch.randn(3, 4)}, {"x": [None, 4]}
+
+
+def dict_axes() -> object:
+    return Doubled(), {"x": torch.randn(3, 4)}, {"x": {0: "batch"}}
+
+
+class Random(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.rand_like(x)
+
+
+def random_output() -> object:
+    return Random(), {"x": torch.randn(3, 4)}
+
+
+class Lambda(nn.Module):
+    def __init__(self, function: object) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> object:
+        return self.function(x)
+
+
+def no_output() -> object:
+    return Lambda(lambda x: ()), {"x": torch.randn(3, 4)}
+
+
+def half_output() -> object:
+    return Lambda(lambda x: x.to(torch.bfloat16)), {"x": torch.randn(3, 4)}
+
+
+def output_named_like_input() -> object:
+    return Lambda(lambda x: {"x": x * 2}), {"x": torch.randn(3, 4)}
+
+
+def one_name_twice() -> object:
+    return Lambda(lambda x: {"a": (x, x * 2), "a.0": x * 3}), {"x": torch.randn(3, 4)}
+
+
+def double() -> object:
+    return nn.Linear(4, 4).double(), {"input": torch.randn(3, 4)}
+
+
+class TrainsItself(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result = self.dropout(x)
+        self.dropout.train()
+        return result
+
+
+def trains_itself() -> object:
+    return TrainsItself(), {"x": torch.randn(3, 4)}
+
+
+class HiddenRead(nn.Module):
+    """Reads a tensor where no tracer looks."""
+
+    def forward(self, x: Tensor, steps: Tensor) -> Tensor:
+        return x * float(bytes(steps.detach().untyped_storage())[0])
+
+
+def hidden_read() -> object:
+    return HiddenRead(), {"x": torch.randn(3, 4), "steps": torch.tensor([7, 2, 5])}, {"x": ["batch", 4]}
+
+
+class BufferAsNumber(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("power", torch.tensor(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x ** int(self.power)
+
+
+def buffer_as_number() -> object:
+    return BufferAsNumber(), {"x": torch.randn(3, 4)}, {"x": ["batch", 4]}
+
+
+class Product(nn.Module):
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return a @ b
+
+
+def ones() -> object:
+    return Product(), (torch.randn(1, 1), torch.randn(1, 1))
+
+
+class Doubled(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2
+
+
+def six_axes() -> object:
+    def example(**sizes: int) -> dict[str, Tensor]:
+        return {"x": torch.randn(*sizes.values())}
+
+    return Doubled(), example, {"x": list("abcdef")}
+
+
 def raises() -> object:
     raise ValueError("no weights on this machine")
 

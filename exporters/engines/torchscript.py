@@ -21,7 +21,7 @@ import torch
 from onnx import helper, numpy_helper
 from torch import Tensor, nn
 
-from onnxport.exporters.engines.control_flow import find_data_dependence
+from onnxport.exporters.engines.control_flow import TracedReads, find_data_dependence
 from onnxport.exporters.errors import EngineError, ReadBackError
 from onnxport.exporters.exportable import Exportable, to_tensors
 from onnxport.exporters.graph import TracedModel
@@ -52,6 +52,7 @@ def export_graph(exportable: Exportable, contract: GraphContract) -> TracedModel
     wrapper = _ByKeyword(exportable, names)
     inputs = to_tensors(exportable.sample(exportable.example, np.random.default_rng(0)))
     model = _trace(wrapper, exportable, inputs, contract)
+    _require_inputs_that_matter(model, exportable, inputs)
     weights = _attach_weights(model, wrapper, names)
     _require_agreement(model, contract)
     _sign(model, contract)
@@ -66,7 +67,8 @@ def _trace(
         spec.name: {i: dim for i, dim in enumerate(spec.shape) if isinstance(dim, str)}
         for spec in (*contract.inputs, *contract.outputs)
     }
-    with warnings.catch_warnings(record=True) as seen:
+    reads = TracedReads()
+    with warnings.catch_warnings(record=True) as seen, reads:
         warnings.simplefilter("always")
         try:
             torch.onnx.export(
@@ -86,7 +88,7 @@ def _trace(
             raise EngineError(
                 f"TorchScript cannot export {exportable.source.architecture}: {type(e).__name__}: {reason[:400]}"
             ) from e
-    suspects = {(w.filename, w.lineno) for w in seen if w.category.__name__ == "TracerWarning"}
+    suspects = {(w.filename, w.lineno) for w in seen if w.category.__name__ == "TracerWarning"} | reads.places
     if suspects:
         found = find_data_dependence(exportable, inputs, suspects)
         if found:
@@ -97,6 +99,25 @@ def _trace(
             )
     model: onnx.ModelProto = onnx.ModelProto.FromString(bare.getvalue())
     return model
+
+
+def _require_inputs_that_matter(model: onnx.ModelProto, exportable: Exportable, inputs: Mapping[str, Tensor]) -> None:
+    """An input that no node reads, but that changes what PyTorch returns, was frozen into the graph."""
+    read = set(_reads(model.graph)) | {output.name for output in model.graph.output}
+    unread = [name for name in inputs if name not in read]
+    if not unread:
+        return
+    other = to_tensors(exportable.sample(exportable.example, np.random.default_rng(1)))
+    with torch.inference_mode():
+        before = exportable.run(inputs)
+        for name in unread:
+            after = exportable.run({**inputs, name: other[name]})
+            if any(not torch.equal(before[output], after[output]) for output in before):
+                raise EngineError(
+                    f"the trace of {exportable.source.architecture} does not read input {name!r}, although PyTorch's "
+                    "result depends on it: its example value became a constant. Keep it a tensor all the way (no "
+                    "tolist, numpy or Python numbers in forward), or move that part out of forward"
+                )
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from onnxport.exporters.exportable import Exportable
 from onnxport.exporters.hub_options import HubOptions
 from onnxport.exporters.preprocessing import copy_files, load_tokenizer
 from onnxport.exporters.recipe import Recipe
+from onnxport.exporters.signature import probe_contract
 from onnxport.exporters.source import find_folder, is_factory
 
 MakeCheckpoint = Callable[..., Path]
@@ -132,11 +133,11 @@ def test_tasks_that_do_not_fit(make_checkpoint: MakeCheckpoint, tmp_path: Path) 
         load(bert, task="sentence-similarity")
     folder = copytree(bert, tmp_path / "bare")
     edit_config(folder, architectures=None)
-    with pytest.raises(TaskError, match=r"no architectures; pass --task .*feature-extraction, text-classification"):
+    with pytest.raises(TaskError, match=r"no architectures; give the task \(--task\), .*feature-extraction, text-classification"):
         load(folder)
     assert load(folder, task="feature-extraction").source.task == "feature-extraction"
     edit_config(folder, architectures=["BertForPreTraining"])
-    with pytest.raises(TaskError, match="is BertForPreTraining; pass --task"):
+    with pytest.raises(TaskError, match=r"is BertForPreTraining; give the task \(--task\)"):
         load(folder)
 
 
@@ -208,3 +209,52 @@ def test_a_slow_tokenizer_gets_a_tokenizer_json(make_checkpoint: MakeCheckpoint,
     assert "tokenizer.json" in copy_files(folder, tokenizer, tmp_path / "out")
     light = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
     assert light.encode("the graph").ids == tokenizer("the graph")["input_ids"] == [2, 5, 6, 3]
+
+
+def test_a_tokenizer_of_another_model_is_refused(make_checkpoint: MakeCheckpoint) -> None:
+    with pytest.raises(SourceError, match="the tokenizer does not belong to the model: it makes the id"):
+        load(make_checkpoint("bert", vocab_size=20))
+
+
+@pytest.mark.parametrize("model_type", ["bert", "mpnet", "deberta-v2"])
+def test_a_model_for_very_short_texts(make_checkpoint: MakeCheckpoint, model_type: str) -> None:
+    positions = 8 if model_type != "mpnet" else 10
+    exportable = load(make_checkpoint(model_type, tokenizer=False, max_position_embeddings=positions))
+    assert exportable.axes["sequence"].max == 8
+    contract = probe_contract(exportable, 17)
+    assert contract.outputs[0].shape == ("batch", "sequence", 32)
+
+
+@pytest.mark.parametrize("static", [{"sequence": 1}, {"sequence": 1, "batch": 1}, {"sequence": 2}])
+def test_a_static_length_below_the_special_tokens(make_checkpoint: MakeCheckpoint, static: dict[str, int]) -> None:
+    cases = load(make_checkpoint("bert"), static=static).cases("standard")
+    assert cases
+    assert {case.inputs["input_ids"].shape[1] for case in cases} == {static["sequence"]}
+
+
+def test_a_tokenizer_without_padding(make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
+    folder = copytree(make_checkpoint("bert"), tmp_path / "unpadded")
+    path = folder / "tokenizer_config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({key: value for key, value in config.items() if key != "pad_token"}))
+    assert any(case.name == "text" for case in load(folder).cases("standard"))
+    assert not any(case.name == "text" for case in load(folder, static={"sequence": 16}).cases("standard"))
+
+
+def test_the_length_of_sentence_transformers_is_no_more_than_the_model_s(
+    make_checkpoint: MakeCheckpoint, tmp_path: Path
+) -> None:
+    folder = copytree(make_checkpoint("bert"), tmp_path / "st")
+    stages = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    (folder / "modules.json").write_text(json.dumps([{"path": path, "type": kind} for path, kind in stages]))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text("{}")
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 9999}')
+    assert load(folder).preprocessing.max_length == 64
+
+
+def test_a_wrong_task_is_told_before_the_weights_are_read(make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
+    folder = copytree(make_checkpoint("bert"), tmp_path / "bert")
+    (folder / "model.safetensors").write_bytes(b"unreadable")
+    with pytest.raises(TaskError):
+        load(folder, task="fil-mask")

@@ -170,11 +170,36 @@ def test_an_untrained_model_with_tiny_outputs_does_not_pass(make_checkpoint: Mak
 
 
 def test_a_half_precision_bundle(make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
-    recipe = Recipe(dtype="float16", variants=("base",), rtol=0, atol=0)
+    recipe = Recipe(dtype="float16", variants=("base",))
     bundle = export(make_checkpoint("bert", "text-classification"), tmp_path / "out", recipe=recipe)
     entry = bundle.variant("base")
     assert entry.precision == "float16"
     assert bundle.component().outputs[0].dtype == "float16"
+
+
+def test_the_tolerance_of_half_precision_is_the_one_that_is_told(
+    make_checkpoint: MakeCheckpoint, tmp_path: Path
+) -> None:
+    recipe = Recipe(dtype="float16", variants=("base",), suite="quick")
+    bundle = export(make_checkpoint("bert", "text-classification"), tmp_path / "out", recipe=recipe)
+    report = bundle.report()
+    assert report is not None
+    used = {(check.rtol, check.atol) for check in report.checks if check.id == "outputs.match" and check.rtol}
+    told = bundle.manifest.verification
+    assert used == {(1e-2, 5e-3)} == {(told.rtol, told.atol)} == {(report.tolerance.rtol, report.tolerance.atol)}
+    strict = recipe.model_copy(update={"rtol": 1e-9, "atol": 1e-9})
+    with pytest.raises(VerificationFailed):
+        export(make_checkpoint("bert", "text-classification"), tmp_path / "strict", recipe=strict)
+
+
+def test_a_case_that_pytorch_refuses_is_in_the_evidence(make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
+    # RoBERTa knows one token type, and the second text of a pair has another.
+    bundle = export(make_checkpoint("roberta"), tmp_path / "out", recipe=Recipe(variants=("base",)))
+    report = bundle.report()
+    assert report is not None
+    skipped = [check for check in report.checks if check.case == "text.pairs"]
+    assert [check.verdict for check in skipped] == ["skip"]
+    assert "PyTorch itself fails" in skipped[0].detail
 
 
 def test_external_data_on_request(make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from onnxport.exporters.engines.torchscript import export_graph
-from onnxport.exporters.errors import EngineError, RecipeError, SignatureError, SourceError
+from onnxport.exporters.errors import EngineError, OnnxportError, RecipeError, SignatureError, SourceError
 from onnxport.exporters.onnx_writer import write_model
 from onnxport.exporters.plain_module import ResizedExample, load_plain_module
 from onnxport.exporters.recipe import Recipe
@@ -133,11 +133,118 @@ def test_bad_axes(plain_modules: str, recipe: Recipe, error: type[Exception], me
 
 
 def test_resizing_keeps_ids_in_range_and_offsets_sorted() -> None:
-    make = ResizedExample(
-        {"ids": np.array([5, 7, 9, 9]), "offsets": np.array([0, 2, 3])}, {"ids": ("n",), "offsets": ("bags",)}
-    )
-    made = make({"n": 9, "bags": 5}, np.random.default_rng(0))
-    assert made["ids"].shape == (9,)
-    assert set(made["ids"]) == {5, 7, 9}
-    assert list(made["offsets"]) == sorted(made["offsets"])
-    assert made["offsets"][0] == 0
+    example = {"ids": np.array([9, 5, 7, 9]), "offsets": np.array([0, 2, 3]), "flags": np.array([True, False])}
+    make = ResizedExample(example, {"ids": ("n",), "offsets": ("bags",), "flags": ("n",)})
+    rng = np.random.default_rng(0)
+    first, second = make({"n": 9, "bags": 5}, rng), make({"n": 9, "bags": 5}, rng)
+    assert first["ids"].shape == (9,)
+    assert set(first["ids"]) <= {5, 7, 9}
+    assert list(first["offsets"]) == sorted(first["offsets"])
+    assert first["offsets"][0] == 0
+    assert max(first["offsets"]) <= 3
+    assert {name: array.dtype for name, array in first.items()} == {name: a.dtype for name, a in example.items()}
+    assert any(list(first[name]) != list(second[name]) for name in ("ids", "offsets"))
+
+
+@pytest.mark.parametrize(
+    ("factory", "message"),
+    [
+        ("frozen_ids", r"the module itself \(FrozenIds\), plain_modules.py line \d+: a tensor's value"),
+        ("frozen_numpy", r"the module itself \(FrozenNumpy\), plain_modules.py line \d+: a tensor's value"),
+        ("frozen_scale", r"plain_modules.py line \d+: a tensor's value"),
+        ("branch_equal", r"BranchEqual\), plain_modules.py line \d+"),
+        ("branch_allclose", r"BranchAllclose\), plain_modules.py line \d+"),
+        ("branch_nonzero", r"BranchNonzero\), plain_modules.py line \d+"),
+        ("branch_item", r"BranchItem\), plain_modules.py line \d+"),
+        ("branch_loop", r"BranchLoop\), plain_modules.py line \d+"),
+    ],
+)
+def test_an_input_that_the_trace_would_freeze(plain_modules: str, factory: str, message: str) -> None:
+    exportable = load_plain_module(f"plain_modules:{factory}", Recipe())
+    with pytest.raises(EngineError, match=message):
+        export_graph(exportable, probe_contract(exportable, 17))
+
+
+def test_an_input_that_no_warning_betrays_but_no_node_reads(plain_modules: str) -> None:
+    exportable = load_plain_module("plain_modules:hidden_read", Recipe())
+    with pytest.raises(EngineError, match="does not read input 'steps', although PyTorch's result depends on it"):
+        export_graph(exportable, probe_contract(exportable, 17))
+
+
+def test_a_buffer_that_becomes_a_number_is_no_data(plain_modules: str, tmp_path: Path) -> None:
+    exported("plain_modules:buffer_as_number", tmp_path / "m.onnx", Recipe())
+
+
+def test_examples_of_size_one_and_equal_sizes_are_traced_at_others(plain_modules: str, tmp_path: Path) -> None:
+    recipe = Recipe(axes={"a": ("rows", "columns"), "b": ("columns", "rows")})
+    assert load_plain_module("plain_modules:ones", recipe).example == {"rows": 2, "columns": 3}
+    contract = exported("plain_modules:ones", tmp_path / "m.onnx", recipe)
+    assert contract.outputs[0].shape == ("rows", "rows")
+
+
+def test_any_number_of_axes(plain_modules: str, tmp_path: Path) -> None:
+    contract = exported("plain_modules:six_axes", tmp_path / "m.onnx", Recipe())
+    assert contract.outputs[0].shape == ("a", "b", "c", "d", "e", "f")
+
+
+def test_extra_outputs_are_for_checkpoints(plain_modules: str) -> None:
+    with pytest.raises(SignatureError, match="--output asks a checkpoint"):
+        load_plain_module("plain_modules:tagger", Recipe(outputs=("hidden_states",)))
+
+
+def test_a_module_that_changes_its_input_in_place(plain_modules: str, tmp_path: Path) -> None:
+    exported("plain_modules:in_place", tmp_path / "m.onnx", Recipe())
+    exportable = load_plain_module("plain_modules:clamps_its_input", Recipe())
+    case = exportable.cases("quick")[0]
+    before = case.inputs["x"].copy()
+    TorchRunner(exportable).run(case)
+    np.testing.assert_array_equal(case.inputs["x"], before)
+
+
+def test_scalars_in_and_out(plain_modules: str, tmp_path: Path) -> None:
+    contract = exported("plain_modules:scalar_input", tmp_path / "m.onnx", Recipe())
+    assert {spec.name: spec.shape for spec in contract.inputs} == {"x": ("batch", 4), "scale": ()}
+
+
+def test_axes_without_names_are_told(plain_modules: str) -> None:
+    assert "--axes pixels=batch,3,16,20" in load_plain_module("plain_modules:conv_net", Recipe()).notes[0]
+
+
+@pytest.mark.parametrize(
+    ("factory", "message"),
+    [
+        ("complex_parameter", "weight of .* is a complex64 tensor"),
+        ("exits", "raised SystemExit"),
+        ("positional_only", "inputs without names"),
+        ("odd_axes", r"axes of 'x' are \[None, 4\]; expected one entry per dimension"),
+        ("dict_axes", "expected one entry per dimension"),
+    ],
+)
+def test_what_cannot_be_exported(plain_modules: str, factory: str, message: str) -> None:
+    with pytest.raises(OnnxportError, match=message):
+        load_plain_module(f"plain_modules:{factory}", Recipe())
+
+
+@pytest.mark.parametrize(
+    ("factory", "message"),
+    [
+        ("random_output", "returns another 'output' when it runs again"),
+        ("no_output", "returns no tensors"),
+        ("half_output", "output 'output' is bfloat16"),
+        ("output_named_like_input", "output 'x' has the name of an input"),
+        ("one_name_twice", "one name among a.0, a.1, a.0"),
+    ],
+)
+def test_outputs_that_no_graph_can_have(plain_modules: str, factory: str, message: str) -> None:
+    with pytest.raises(SignatureError, match=message):
+        probe_contract(load_plain_module(f"plain_modules:{factory}", Recipe()), 17)
+
+
+def test_parameters_in_double_precision_are_converted_and_it_is_said(plain_modules: str) -> None:
+    assert "float64 are converted to float32" in load_plain_module("plain_modules:double", Recipe()).notes[0]
+
+
+def test_forward_that_switches_to_train_mode(plain_modules: str) -> None:
+    exportable = load_plain_module("plain_modules:trains_itself", Recipe())
+    with pytest.raises(SignatureError, match="in train mode"):
+        record(exportable, exportable.cases("standard"), lambda done, total: None)

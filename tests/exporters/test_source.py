@@ -115,8 +115,10 @@ def test_fetches_settings_and_safetensors_only(hub: tuple[Hub, HubOptions]) -> N
 
 
 def test_the_hash_of_a_sharded_checkpoint_covers_every_shard_and_its_name(tmp_path: Path) -> None:
-    (tmp_path / "model.safetensors.index.json").write_text("{}")
     shards = {"model-1-of-2.safetensors": b"one", "model-2-of-2.safetensors": b"two"}
+    index = {"weight_map": {"a": "model-1-of-2.safetensors", "b": "model-2-of-2.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    (tmp_path / "other.safetensors").write_bytes(b"no shard")
     for name, content in shards.items():
         (tmp_path / name).write_bytes(content)
     lines = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in shards.items())

@@ -43,7 +43,10 @@ def check_sensitive(trial: Trial) -> list[CheckResult]:
     for output, found in _by_output(trial).items():
         count = sum(c.reference_count for _, c in found)
         if not count:
-            continue  # an output that only the candidate has, or of no real element: outputs.match fails
+            if any(c.compared for _, c in found):
+                detail = "the reference has no finite value: whatever is NaN or Inf would pass"
+                results.append(trial.result("outputs.sensitive", "fail", detail, output=output, compared=0))
+            continue  # else an output that only the candidate has, or of no real element: outputs.match fails
         squares = sum((c.reference_rms or 0.0) ** 2 * c.reference_count for _, c in found)
         rms, largest = math.sqrt(squares / count), max(c.reference_max_abs or 0.0 for _, c in found)
         allowed = next((c.tolerance for _, c in found if c.tolerance is not None), None)
