@@ -43,7 +43,7 @@ class PassFinding(Model):
     Attributes:
         stage: "fusion", "session" (ONNX Runtime's passes when the file was made), "load" (the same when it is loaded),
             "conversion" (to a lower precision or another format) or "none": these steps make a graph that agrees.
-        passes: the smallest set of passes without which the graph agrees; empty where that cannot be said.
+        passes: the passes without which the graph agrees; empty where that cannot be said.
         detail: in words.
     """
 

@@ -1,4 +1,4 @@
-"""Which optimisation makes a graph wrong: steps are left out until it agrees, then taken back while it still does."""
+"""Which optimisation makes a graph wrong: the graph is made, or loaded, again with some of the steps left out."""
 
 from __future__ import annotations
 
@@ -73,17 +73,29 @@ class _Candidate:
 
 
 def culprits(steps: Sequence[str], agrees_without: Callable[[frozenset[str]], bool]) -> tuple[str, ...] | None:
-    """Returns a smallest set of steps without which it agrees; None: it does not even without all of them.
+    """Bisects over the steps that together make a graph wrong.
 
-    `steps` are in the order in which they happen: what a later step builds on is back before that step is.
+    Args:
+        steps: in the order in which they happen. The one to blame is the one that breaks what those before it made.
+        agrees_without: whether the graph agrees if these are left out; it does not if none is.
+
+    Returns:
+        Steps without which it agrees; None: it does not agree without any of them.
     """
-    left_out = frozenset(steps)
-    if not agrees_without(left_out):
+    if not agrees_without(frozenset(steps)):
         return None
-    for step in steps:
-        if agrees_without(left_out - {step}):
-            left_out -= {step}
-    return tuple(step for step in steps if step in left_out)
+    left_out: frozenset[str] = frozenset()
+    while True:
+        right, wrong = 0, len(steps)  # so many of the first steps leave it right, and make it wrong
+        while wrong - right > 1:
+            middle = (right + wrong) // 2
+            if agrees_without(left_out | frozenset(steps[middle:])):
+                right = middle
+            else:
+                wrong = middle
+        left_out |= {steps[right]}
+        if agrees_without(left_out):
+            return tuple(step for step in steps if step in left_out)
 
 
 def blame_load(

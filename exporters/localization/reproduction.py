@@ -27,6 +27,7 @@ options = ort.SessionOptions()
 session = ort.InferenceSession(str(here / "layer.onnx"), options, providers=["CPUExecutionProvider"])
 found = session.run(None, dict(np.load(here / "inputs.npz")))[0].astype(np.float64)
 expected, real = np.load(here / "expected.npz").values()
+if found.shape != expected.shape: sys.exit(f"the output is {{found.shape}}, expected {{expected.shape}}")
 difference = np.where(real, np.abs(found - expected), 0)
 {ratio}
 print(f"largest difference {{difference.max():.6g}}, {{ratio:.6g}} times what is allowed ({allowed})")

@@ -80,7 +80,7 @@ class Scopes:
         found = {value for _, values in self._candidates for value in values}
         return sorted(found, key=lambda value: self._base.place[value])
 
-    def match(self, shapes: Mapping[str, tuple[tuple[int, ...], np.dtype]]) -> list[Match]:
+    def match(self, shapes: Mapping[str, tuple[tuple[int, ...], np.dtype]], *, leniently: bool = False) -> list[Match]:
         """Returns the modules whose output is found, in the order in which the graph computes them.
 
         Of several modules with the same output, the innermost is named.
@@ -88,6 +88,8 @@ class Scopes:
         Args:
             shapes: of each of `values`, its shape and dtype for the inputs that were recorded; best at sizes that are
                 all different.
+            leniently: take the only value that leaves a module for its only output, whatever the shape: for a graph
+                that is known to be wrong, perhaps in this.
         """
         found: dict[str, Match] = {}
         for layer, values in self._candidates:
@@ -95,6 +97,8 @@ class Scopes:
                 if sum(other.shape == array.shape for other in layer.arrays) > 1:
                     continue  # which is which?
                 fitting = [value for value in values if shapes.get(value) == (array.shape, array.dtype)]
+                if leniently and not fitting and len(layer.arrays) == len(values) == 1:
+                    fitting = values
                 if fitting:
                     found.setdefault(fitting[-1], Match(fitting[-1], layer.module, layer.kind, layer.call, index))
         return sorted(found.values(), key=lambda match: self._base.place[match.value])

@@ -58,22 +58,30 @@ def walk(
     """
     kept = _in_order(graph, layers)
     as_run = _measure(graph, kept, case, criterion, {}, options)
-    kept = [layer for layer in kept if layer.value in as_run]
-    known = {layer.value: layer.array.astype(as_run[layer.value].dtype) for layer in kept}
-    alone = _measure(graph, kept, case, criterion, known, options)
-    findings = []
+    # In an optimised graph a name may have come to mean something else; in the graph as exported it does not.
+    odd = {value: what for value, what in as_run.items() if isinstance(what, str) and graph.path == base.path}
+    right = {value: what for value, what in as_run.items() if isinstance(what, _Measured)}
+    known = {layer.value: layer.array.astype(right[layer.value].dtype) for layer in kept if layer.value in right}
+    alone = _measure(graph, [layer for layer in kept if layer.value in known], case, criterion, known, options)
+    findings: list[LayerFinding] = []
     for layer in kept:
-        run, own = as_run[layer.value], alone[layer.value]
-        findings.append(
-            LayerFinding(
-                **_place(graph, base, layer, layers, known),
-                max_abs_diff=run.max_abs_diff,
-                ratio=run.ratio,
-                alone_max_abs_diff=own.max_abs_diff,
-                alone_ratio=own.ratio,
-                verdict="diverges" if own.ratio > 1 else "inherited" if run.ratio > 1 else "agrees",
+        where = _place(graph, base, layer, layers, known)
+        own = alone.get(layer.value) or odd.get(layer.value)
+        if isinstance(own, _Measured):
+            run = right[layer.value]
+            findings.append(
+                LayerFinding(
+                    **where,
+                    max_abs_diff=run.max_abs_diff,
+                    ratio=run.ratio,
+                    alone_max_abs_diff=own.max_abs_diff,
+                    alone_ratio=own.ratio,
+                    verdict="diverges" if own.ratio > 1 else "inherited" if run.ratio > 1 else "agrees",
+                )
             )
-        )
+        elif own is not None:
+            after = any(finding.failure for finding in findings)
+            findings.append(LayerFinding(**where, failure=own, verdict="inherited" if after else "diverges"))
     return findings, known
 
 
@@ -202,13 +210,13 @@ def _measure(
     criterion: Criterion,
     known: Arrays,
     options: Mapping[str, str] | None,
-) -> dict[str, _Measured]:
-    """Leaves out layers whose value is something else in the graph."""
+) -> dict[str, _Measured | str]:
+    """Returns the numbers of each layer, or why there are none; leaves out those without a real position."""
     by_value = {layer.value: layer for layer in layers}
     found = {}
     for value, candidate in graph.run(list(by_value), case.inputs, known, options):
         measured = _compare(by_value[value], candidate, case, criterion)
-        if isinstance(measured, _Measured):
+        if measured is not None:
             found[value] = measured
     return found
 
