@@ -24,18 +24,22 @@ def token_axes(
     renamed: dict[int, str | int] = {}
     for name, dims in recipe.axes.items():
         if name not in inputs:
-            raise RecipeError(f"--axes names an unknown input {name!r}: {expected_one_of(name, inputs)}")
+            raise RecipeError(f"axes (--axes) names an unknown input {name!r}: {expected_one_of(name, inputs)}")
         if len(dims) != len(default):
-            raise RecipeError(f"--axes gives {name!r} {len(dims)} axes; it has {len(default)}: {', '.join(default)}")
+            raise RecipeError(
+                f"axes (--axes) gives {name!r} {len(dims)} axes; it has {len(default)}: {', '.join(default)}"
+            )
         for position, dim in enumerate(dims):
             if renamed.setdefault(position, dim) != dim:
-                raise RecipeError(f"--axes calls axis {default[position]!r} both {renamed[position]!r} and {dim!r}")
+                raise RecipeError(
+                    f"axes (--axes) calls axis {default[position]!r} both {renamed[position]!r} and {dim!r}"
+                )
             if isinstance(dim, int):
                 static[default[position]] = dim
             else:
                 names[position] = dim
     if len(set(names)) < len(names):
-        raise RecipeError(f"--axes gives two axes of one input the same name: {', '.join(names)}")
+        raise RecipeError(f"axes (--axes) gives two axes of one input the same name: {', '.join(names)}")
     static |= known_static(recipe.static, names)
     return tuple(names), static
 
@@ -48,5 +52,5 @@ def known_static(static: Mapping[str, int], axes: Sequence[str]) -> dict[str, in
     """
     for axis in static:
         if axis not in axes:
-            raise RecipeError(f"--static names an unknown axis {axis!r}: {expected_one_of(axis, axes)}")
+            raise RecipeError(f"static (--static) names an unknown axis {axis!r}: {expected_one_of(axis, axes)}")
     return dict(static)

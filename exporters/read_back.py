@@ -31,7 +31,8 @@ def check_written(path: Path, contract: GraphContract) -> None:
             differences.append(f"{kind} are {_show(written)}, asked {_show(asked)}")
     if differences:
         raise ReadBackError(
-            f"the exported graph is not what was asked: {'; '.join(differences)}; try another --opset or --engine"
+            f"the exported graph is not what was asked: {'; '.join(differences)}; try another opset (--opset) "
+            "or engine (--engine)"
         )
 
 

@@ -68,7 +68,13 @@ def override(recipe: Recipe, **flags: Any) -> Recipe:
         if value is None or (isinstance(value, (list, tuple, dict)) and not value):
             continue
         data[field] = {**data[field], **value} if isinstance(value, Mapping) else value
-    return _checked(data, _flag_name)
+    result = _checked(data, _flag_name)
+    if result.require_fusion and "optimized" not in result.variants:  # only now: a file may leave it to the flags
+        raise RecipeError(
+            "require_fusion (--require-fusion) counts nodes of the variant optimized, which is not among "
+            f"{', '.join(result.variants)}; add --variant optimized"
+        )
+    return result
 
 
 def parse_recipe(text: str, origin: str) -> Recipe:
@@ -78,13 +84,21 @@ def parse_recipe(text: str, origin: str) -> Recipe:
         RecipeError: not YAML, a key given twice or unknown, or a value that does not fit; with the line.
     """
     try:
-        node = yaml.compose(text, Loader=_Loader)
-        data = yaml.load(text, Loader=_Loader)
+        return _parsed(text, origin)
     except yaml.MarkedYAMLError as e:
         line = f" line {e.problem_mark.line + 1}" if e.problem_mark else ""
         raise RecipeError(f"{origin}{line}: this is not YAML: {e.problem}") from e
     except yaml.YAMLError as e:
         raise RecipeError(f"{origin}: this is not YAML: {e}") from e
+    except RecursionError as e:
+        raise RecipeError(f"{origin}: a value contains itself, or values are nested too deeply") from e
+    except (ValueError, TypeError) as e:  # what YAML takes for a number, a date or a key, and Python or JSON do not
+        raise RecipeError(f"{origin}: a value cannot be read: {e}") from e
+
+
+def _parsed(text: str, origin: str) -> Recipe:
+    node = yaml.compose(text, Loader=_Loader)
+    data = yaml.load(text, Loader=_Loader)
     if data is None or node is None:
         return Recipe()
     if not isinstance(data, dict):

@@ -126,7 +126,7 @@ def choose_task(asked: str | None, config: Any, folder: Path) -> Task:
         if task.name == "sentence-similarity" and "feature-extraction" in fits:
             raise TaskError(
                 "task 'sentence-similarity' needs sentence-transformers' modules.json, which the checkpoint does not "
-                "have; use --task feature-extraction"
+                "have; choose the task feature-extraction (--task)"
             )
         raise TaskError(f"task {asked!r} does not fit model type {config.model_type!r}; what fits: {listed}")
     if "sentence-similarity" in fits:
@@ -136,7 +136,7 @@ def choose_task(asked: str | None, config: Any, folder: Path) -> Task:
         if set(named) & _architectures(TASKS[name], config.model_type):
             return TASKS[name]
     seen = f"config.architectures is {', '.join(named)}" if named else "config.json has no architectures"
-    raise TaskError(f"cannot tell the task: {seen}; pass --task with one that fits: {listed}")
+    raise TaskError(f"cannot tell the task: {seen}; give the task (--task), one that fits: {listed}")
 
 
 def _architectures(task: Task, model_type: str) -> set[str]:

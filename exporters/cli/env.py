@@ -28,6 +28,6 @@ def env(as_json: AsJson = False, quiet: Quiet = False, debug: Debug = False) -> 
     }
     width = max(map(len, rows))
     for name, value in rows.items():
-        console.data(f"{name:<{width}}  {value}")
+        console.data(f"{name:<{width}}  {value}", indent=" " * (width + 2))
     console.document(asdict(seen))
     return 0

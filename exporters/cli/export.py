@@ -12,6 +12,7 @@ from onnxport.exporters.cli.chatter import hushed
 from onnxport.exporters.cli.console import Console
 from onnxport.exporters.cli.flag_syntax import parse_axes, parse_required_fusions, parse_static
 from onnxport.exporters.cli.options import (
+    VARIANTS,
     VERIFICATION,
     Annotate,
     AsJson,
@@ -26,6 +27,8 @@ from onnxport.exporters.cli.options import (
     SuiteName,
     Token,
     TrustRemoteCode,
+    find_factories_here,
+    refuse_undecodable,
 )
 from onnxport.exporters.cli.report_files import print_annotations, refuse_unwritable, write_reports
 from onnxport.exporters.cli.verdict import as_document, show_report
@@ -33,7 +36,7 @@ from onnxport.exporters.cli.verdict import as_document, show_report
 EXAMPLES = (
     "Examples:\n\n"
     "onnxport export sentence-transformers/all-MiniLM-L6-v2 bundles/minilm\n\n"
-    "onnxport export ./checkpoint out --variant base --variant int8 --require-fusion Attention=12\n\n"
+    "onnxport export ./checkpoint out --variant optimized --variant int8 --require-fusion Attention=12\n\n"
     "onnxport export ./checkpoint out --axes input_ids=batch,sequence --static batch=1 --overwrite"
 )
 
@@ -45,7 +48,7 @@ def export(
     source: Annotated[
         str, typer.Argument(metavar="SOURCE", help="A checkpoint folder, a Hub id, or package.module:factory.")
     ],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder of the bundle.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder of the bundle.", callback=refuse_undecodable)],
     task: Annotated[
         str | None, typer.Option(metavar="TASK", help="Default: what the checkpoint says.", rich_help_panel=_GRAPH)
     ] = None,
@@ -81,7 +84,11 @@ def export(
     ] = None,
     variant: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Default: base and optimized. Repeatable.", rich_help_panel=_VARIANTS),
+        typer.Option(
+            metavar="NAME",
+            help=f"{VARIANTS}; base is always kept. Default: base and optimized. Repeatable.",
+            rich_help_panel=_VARIANTS,
+        ),
     ] = None,
     level: Annotated[
         str | None,
@@ -168,6 +175,7 @@ def export(
         suite=suite,
     )
     hub = HubOptions(revision, token, cache_dir, offline, trust_remote_code)
+    find_factories_here(source)
     # PyTorch runs the cases while a child process fuses the graph: threads that wait must not keep the cores busy.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with hushed(debug=debug):
@@ -195,7 +203,10 @@ def export(
         show_report(console, report)
         if annotate:
             print_annotations(console, report, out, bundle.manifest)
-    console.data(f"{out} is written" if report is not None else f"{out} is written, not verified")
+    if report is None:
+        console.data(f"{out} is written, NOT verified")
+    elif not quiet:
+        console.data(f"{out} is written")
     console.document(
         {
             "bundle": str(out),

@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 
+from onnxport.exporters.cli.stop_signals import Stopped
 from onnxport.verify.errors import OnnxportError
 
 INTERRUPTED = 130
@@ -56,6 +57,20 @@ def interrupted(_: BaseException | None = None) -> Failure:
     return Failure("Interrupted", "interrupted", INTERRUPTED)
 
 
+def _stopped(error: BaseException) -> Failure:
+    assert isinstance(error, Stopped)
+    return Failure("Stopped", f"stopped by {error}", 128 + error.number)
+
+
+def _exited(error: BaseException) -> Failure:
+    """Its own code would pass for a verdict: 0 agrees, 1 disagrees."""
+    return Failure(
+        "SystemExit",
+        f"code that onnxport ran wanted to end the program (SystemExit: {error}), before the command was done; what a "
+        "factory or a checkpoint brings must not call sys.exit()",
+    )
+
+
 def _is_own_module(error: BaseException) -> bool:
     """A module of onnxport that is missing is a defect, nothing that a person forgot to install."""
     return isinstance(error, ImportError) and (error.name or "").split(".")[0] == "onnxport"
@@ -95,6 +110,8 @@ def _memory(_: BaseException) -> Failure:
 _TABLE: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Callable[[BaseException], Failure]], ...] = (
     (OnnxportError, _own),
     ((KeyboardInterrupt, typer.Abort), interrupted),
+    (Stopped, _stopped),
+    (SystemExit, _exited),
     (ModuleNotFoundError, _missing_module),
     (OSError, _os_error),
     (MemoryError, _memory),

@@ -9,6 +9,9 @@ import typer
 
 Value = TypeVar("Value")
 
+_DIGITS = 18
+"""No size is longer, and any number of that many fits into 64 bits."""
+
 
 def parse_axes(flags: Sequence[str]) -> dict[str, list[int | str]]:
     """Reads `input_ids=batch,128`: the input's dimensions, each an axis name or a fixed size.
@@ -56,7 +59,7 @@ def _pairs(option: str, form: str, flags: Sequence[str], read: Callable[[str, st
 
 
 def _dimension(part: str, flag: str) -> int | str:
-    if part.lstrip("+-").isdigit():
+    if part.lstrip("+-").isdecimal():
         return _at_least_one(part, flag, "--axes", "INPUT=axis,axis")
     if not part.isidentifier():
         raise _refused("--axes", f"seen {part!r} in {flag!r}; expected an axis name like 'sequence', or a size from 1")
@@ -64,7 +67,7 @@ def _dimension(part: str, flag: str) -> int | str:
 
 
 def _at_least_one(text: str, flag: str, option: str, form: str) -> int:
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdecimal() or len(text) > _DIGITS or int(text) < 1:
         raise _refused(option, f"seen {flag!r}; expected {form} with a whole number from 1")
     return int(text)
 

@@ -6,15 +6,13 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from onnxport.exporters.cli.console import Console, format_size
+from onnxport.exporters.cli.console import COLUMNS, Console, format_size, wrap_lines
 from onnxport.verify.contract import MANIFEST_NAME
 
 if TYPE_CHECKING:
     from onnxport.exporters.inspection import InspectedComponent, InspectedVariant, Inspection
     from onnxport.exporters.manifest import Preprocessing
     from onnxport.verify.contract import AxisRange, TensorSpec
-
-_COLUMNS = 80
 
 
 def show_inspection(console: Console, seen: Inspection, *, top: int) -> None:
@@ -25,7 +23,7 @@ def show_inspection(console: Console, seen: Inspection, *, top: int) -> None:
         console.data(f"\n{name}")
         axes = _axes(component.axes) if seen.kind == "bundle" else ()  # of a bare file, nothing but names is known
         for line in (*_tensors(component), *axes, *_variants(component.variants)):
-            console.data(f"  {line}")
+            console.data(textwrap.indent(line, "  "))
         _show_operators(console, component.variants, top)
 
 
@@ -44,7 +42,11 @@ def _header(seen: Inspection) -> Iterator[str]:
         rows["made on"] = f"{made.platform}, Python {made.python}"
     if seen.verification is not None:
         verified = seen.verification
-        rows["verified"] = f"{verified.verdict}, suite {verified.suite}, rtol {verified.rtol:g}, atol {verified.atol:g}"
+        rows["verified"] = (
+            f"{verified.verdict}, suite {verified.suite}, rtol {verified.rtol:g}, atol {verified.atol:g}"
+            if verified.verdict != "skip"
+            else "NOT verified: exported with --no-verify"
+        )
     if seen.preprocessing is not None:
         rows["inputs"] = _preprocessing(seen.preprocessing)
         rows["input files"] = ", ".join(seen.preprocessing.files) or "none"
@@ -70,7 +72,7 @@ def _tensors(component: InspectedComponent) -> Iterator[str]:
     for title, group in specs:
         yield title
         for spec in group:
-            yield f"  {spec.name:<{width}}  {spec.dtype:<8} {_shape(spec)}"
+            yield _filled(f"  {spec.name:<{width}}  {spec.dtype:<8} {_shape(spec)}", 6)
 
 
 def _shape(spec: TensorSpec) -> str:
@@ -95,7 +97,7 @@ def _variants(variants: Mapping[str, InspectedVariant]) -> Iterator[str]:
     width = max(map(len, variants))
     for name, variant in variants.items():
         for number, line in enumerate(_variant(variant)):
-            yield f"  {name if number == 0 else '':<{width}}  {line}"
+            yield _filled(f"  {name if number == 0 else '':<{width}}  {line}", width + 6)
 
 
 def _variant(variant: InspectedVariant) -> Iterator[str]:
@@ -109,7 +111,8 @@ def _variant(variant: InspectedVariant) -> Iterator[str]:
     yield precision if variant.precision else precision.removeprefix("precision unknown (").removesuffix(")")
     opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in variant.opsets.items())
     yield f"opsets {opsets}; IR version {variant.ir_version}"
-    level = f"level {variant.level}, " if variant.level else ""
+    # Where ONNX Runtime's passes were not run, "level none" beside fused operators would only puzzle.
+    level = f"level {variant.level}, " if variant.level not in (None, "none") else ""
     portable = "portable" if variant.portable else "for the machine it was made on only"
     yield f"{level}{portable}, onnxruntime {variant.min_onnxruntime} or newer"
     if variant.fusions:
@@ -141,5 +144,9 @@ def _show_operators(console: Console, variants: Mapping[str, InspectedVariant], 
 def _aligned(rows: Mapping[str, str]) -> Iterator[str]:
     width = max(map(len, rows), default=0)
     for name, value in rows.items():
-        indent = " " * (width + 4)
-        yield textwrap.fill(f"  {name:<{width}}  {value}", _COLUMNS, subsequent_indent=indent, break_long_words=False)
+        yield _filled(f"  {name:<{width}}  {value}", width + 4)
+
+
+def _filled(line: str, indent: int) -> str:
+    """Wraps a line so that it still fits into 80 columns when it is indented by two."""
+    return wrap_lines(line, COLUMNS - 2, " " * indent)

@@ -23,6 +23,8 @@ from onnxport.exporters.cli.options import (
     SuiteName,
     Token,
     TrustRemoteCode,
+    VariantNames,
+    find_factories_here,
 )
 from onnxport.exporters.cli.verify import known_suite
 
@@ -40,10 +42,7 @@ def localize(
         str,
         typer.Option(metavar="SOURCE", help="The PyTorch model it was made from.", rich_help_panel=VERIFICATION),
     ],
-    variant: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Default: every variant. Repeatable.", rich_help_panel=VERIFICATION),
-    ] = None,
+    variant: VariantNames = None,
     suite: SuiteName = None,
     case: Annotated[
         str | None,
@@ -87,6 +86,7 @@ def localize(
     console = Console(quiet=quiet, as_json=as_json)
     suite_name = known_suite(suite)
     folder = out if out is not None else bundle.absolute().with_name(f"{bundle.absolute().name}.localize")
+    find_factories_here(against)
     with hushed(debug=debug):
         from onnxport.exporters.bundle import load_bundle
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -13,10 +15,29 @@ _OUTPUT = "Output"
 VERIFICATION = "Verification"
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.", rich_help_panel=_OUTPUT)]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes.", rich_help_panel=_OUTPUT)]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Failures and verdict only.", rich_help_panel=_OUTPUT)]
 Debug = Annotated[
     bool, typer.Option("--debug", help="Show tracebacks and what other libraries say.", rich_help_panel=_OUTPUT)
 ]
+
+
+def find_factories_here(source: str) -> None:
+    """Lets "package.module:factory" lie in the current folder, searched after everything that is installed.
+
+    Only for such a source: what lies in a folder where somebody verifies a bundle must not be imported.
+    """
+    from onnxport.exporters.source import is_factory
+
+    if is_factory(source):
+        sys.path.append("")
+
+
+def refuse_undecodable(path: Path) -> Path:
+    """Refuses a path that is no text: neither JSON nor ONNX Runtime could hold it."""
+    shown = os.fsencode(path).decode(errors="backslashreplace")
+    if shown != str(path):
+        raise typer.BadParameter(f"seen '{shown}', whose bytes are not UTF-8; choose another name")
+    return path
 
 
 def _tolerance(value: float | None) -> float | None:
@@ -25,12 +46,15 @@ def _tolerance(value: float | None) -> float | None:
     return value
 
 
+VARIANTS = "base, optimized, ort, fp16 or int8"
+
 Rtol = Annotated[
     float | None,
     typer.Option(
         metavar="X",
         callback=_tolerance,
-        help="Relative part of the allowed difference.",
+        help="Allowed relative difference of graphs in the dtype of the export. Default: "
+        "0.001, for float16 0.01; for a bundle what it was exported with.",
         rich_help_panel=VERIFICATION,
     ),
 ]
@@ -39,14 +63,27 @@ Atol = Annotated[
     typer.Option(
         metavar="X",
         callback=_tolerance,
-        help="Absolute part of the allowed difference.",
+        help="Allowed absolute difference of the same. Default: 0.0001, for float16 0.005; "
+        "for a bundle what it was exported with.",
         rich_help_panel=VERIFICATION,
     ),
 ]
 SuiteName = Annotated[
     str | None,
     typer.Option(
-        "--suite", metavar="quick|standard|full", help="Collection of test cases.", rich_help_panel=VERIFICATION
+        "--suite",
+        metavar="quick|standard|full",
+        help="Test cases and checks. Default: standard; for a bundle that of its export.",
+        rich_help_panel=VERIFICATION,
+    ),
+]
+VariantNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--variant",
+        metavar="NAME",
+        help=f"{VARIANTS}, as far as the bundle has it. Default: all. Repeatable.",
+        rich_help_panel=VERIFICATION,
     ),
 ]
 Reports = Annotated[

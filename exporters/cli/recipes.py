@@ -16,6 +16,6 @@ def recipes(as_json: AsJson = False, quiet: Quiet = False, debug: Debug = False)
     described = shipped()
     width = max(map(len, described))
     for name, description in described.items():
-        console.data(f"{name:<{width}}  {description}")
+        console.data(f"{name:<{width}}  {description}", indent=" " * (width + 2))
     console.document({"recipes": described})
     return 0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from onnxport.exporters.cli.console import Console
-from onnxport.verify.reports.outline import WHOLE_BUNDLE, counts, criterion, family, reasons, together, worst
+from onnxport.verify.reports.outline import WHOLE_BUNDLE, allowed, counts, family, reasons, together, worst
 
 if TYPE_CHECKING:
     from onnxport.verify.report import CheckResult, Report
@@ -24,20 +25,33 @@ def as_document(report: Report) -> dict[str, Any]:
 
 
 def show_report(console: Console, report: Report) -> None:
-    """Prints the verdict table, every failed check with its detail, every reason for a skip, and the verdict."""
+    """Prints the verdict table, every failed check with its detail, every reason for a skip, and the verdict.
+
+    A quiet console gets the failures and the verdict.
+    """
+    from onnxport.verify.checks.fusion import NOTHING_TO_EXPECT
+
+    if not console.quiet:
+        _show_tables(console, report)
+    for line in _failures(report.checks):
+        console.data(line, style=_STYLE["fail"])
+    if not console.quiet:
+        asked = [check for check in report.checks if check.detail != NOTHING_TO_EXPECT]
+        for reason, where in reasons(asked).items():
+            console.data(f"skip {', '.join(where)}: {reason}")
+        for line in allowed(report):
+            console.data(line)
+    console.data(_verdict_line(report), style=_STYLE[report.verdict])
+
+
+def _show_tables(console: Console, report: Report) -> None:
     components = list(dict.fromkeys(check.component for check in report.checks if check.component))
     if len(components) <= 1:
         _show_table(console, "check", report.checks)
-    else:
-        _show_table(console, "check", [check for check in report.checks if not check.component])
-        for component in components:
-            _show_table(console, component, [check for check in report.checks if check.component == component])
-    for line in _failures(report.checks):
-        console.data(line, style=_STYLE["fail"])
-    for reason, where in reasons(report.checks).items():
-        console.data(f"skip {', '.join(where)}: {reason}")
-    console.data(_verdict_line(report), style=_STYLE[report.verdict])
-    console.data(criterion(report.tolerance))
+        return
+    _show_table(console, "check", [check for check in report.checks if not check.component])
+    for component in components:
+        _show_table(console, component, [check for check in report.checks if check.component == component])
 
 
 def _show_table(console: Console, title: str, checks: Sequence[CheckResult]) -> None:
@@ -55,6 +69,10 @@ def _show_table(console: Console, title: str, checks: Sequence[CheckResult]) -> 
     for name in families:
         verdicts = [together([check for check in column if family(check) == name]) for column in columns.values()]
         table.add_row(name, *(Text(v, style=_STYLE[v]) for v in verdicts))
+    for name, smallest in (("worst cosine", "min_cosine"), ("decisions kept", "argmax_agreement")):
+        found = [_smallest(smallest, column) for column in columns.values()]
+        if any(found):
+            table.add_row(name, *found)
     table.add_row("worst ratio", *map(_worst_ratio, columns.values()))
     overall = map(together, columns.values())
     table.add_row("verdict", *(Text(v, style=_STYLE[v]) for v in overall), style="bold")
@@ -72,6 +90,12 @@ def _place(check: CheckResult) -> int:
 def _worst_ratio(checks: Sequence[CheckResult]) -> str:
     ratio = worst(checks)
     return "" if ratio is None else f"{ratio:.3g}"
+
+
+def _smallest(number: str, checks: Sequence[CheckResult]) -> str:
+    """The worst of a statistic, NaN being the worst of all; "" where no check has it."""
+    seen = [value for check in checks if (value := getattr(check, number)) is not None]
+    return f"{min(seen, key=lambda value: (not math.isnan(value), value)):.4g}" if seen else ""
 
 
 def _failures(checks: Sequence[CheckResult]) -> Iterator[str]:

@@ -24,6 +24,8 @@ from onnxport.exporters.cli.options import (
     SuiteName,
     Token,
     TrustRemoteCode,
+    VariantNames,
+    find_factories_here,
 )
 from onnxport.exporters.cli.report_files import print_annotations, refuse_unwritable, write_reports
 from onnxport.exporters.cli.verdict import as_document, show_report
@@ -49,10 +51,7 @@ def verify(
             rich_help_panel=VERIFICATION,
         ),
     ] = None,
-    variant: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Default: every variant. Repeatable.", rich_help_panel=VERIFICATION),
-    ] = None,
+    variant: VariantNames = None,
     suite: SuiteName = None,
     case: Annotated[
         str | None,
@@ -63,7 +62,9 @@ def verify(
     provider: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Execution provider, like CPUExecutionProvider.", rich_help_panel=VERIFICATION
+            metavar="NAME",
+            help="Execution provider, one that `onnxport env` lists. Default: CPUExecutionProvider.",
+            rich_help_panel=VERIFICATION,
         ),
     ] = None,
     revision: Revision = None,
@@ -98,8 +99,11 @@ def verify(
             from onnxport.exporters.reference import reference_for
 
             hub = HubOptions(revision, token, cache_dir, offline, trust_remote_code)
+            find_factories_here(against)
             with console.stage("Reference in PyTorch") as stage:
                 recording = reference_for(loaded, against, hub, chosen_suite, case)
+                if recording.weights_sha256 != loaded.manifest.source.weights_sha256:
+                    stage.note(f"the weights of {against} are not those the bundle was made from")
                 for refused, reason in recording.refused.items():
                     stage.note(f"case {refused} left out: {reason}")
         with console.stage("Verify"):

@@ -60,4 +60,6 @@ def choose_engine(recipe: Recipe) -> Engine:
         if recipe.opset in engine.opsets:
             return engine
     ranges = "; ".join(f"{engine.name}: {engine.opsets.start} to {engine.opsets.stop - 1}" for engine in candidates)
-    raise RecipeError(f"opset {recipe.opset} cannot be written ({ranges}); choose an opset (--opset) in that range (default 17)")
+    raise RecipeError(
+        f"opset {recipe.opset} cannot be written ({ranges}); choose an opset (--opset) in that range (default 17)"
+    )

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
+import pty
+import struct
+import sys
+import termios
 from collections.abc import Callable
 from typing import Any
 
@@ -39,3 +46,24 @@ def make_manifest() -> Callable[..., Manifest]:
         return Manifest.model_validate({**defaults, **fields})
 
     return make
+
+
+@pytest.fixture
+def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """on_terminal("stdout", act) -> what `act` shows while that stream is a terminal of 80 columns."""
+
+    def show(stream: str, act: Callable[[], object]) -> str:
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        with open(theirs, "w") as terminal, monkeypatch.context() as patched:
+            patched.setattr(sys, stream, terminal)
+            patched.setenv("TERM", "xterm")
+            act()
+        chunks = []
+        with contextlib.suppress(OSError):  # Linux reports the end, when the other side is closed, as an I/O error
+            while chunk := os.read(ours, 1 << 16):
+                chunks.append(chunk)
+        os.close(ours)
+        return b"".join(chunks).decode()
+
+    return show

@@ -133,7 +133,9 @@ def test_tasks_that_do_not_fit(make_checkpoint: MakeCheckpoint, tmp_path: Path) 
         load(bert, task="sentence-similarity")
     folder = copytree(bert, tmp_path / "bare")
     edit_config(folder, architectures=None)
-    with pytest.raises(TaskError, match=r"no architectures; give the task \(--task\), .*feature-extraction, text-classification"):
+    with pytest.raises(
+        TaskError, match=r"no architectures; give the task \(--task\), .*feature-extraction, text-classification"
+    ):
         load(folder)
     assert load(folder, task="feature-extraction").source.task == "feature-extraction"
     edit_config(folder, architectures=["BertForPreTraining"])

@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from onnxport.exporters.cli.failures import explain
 from onnxport.exporters.errors import SourceError
 from onnxport.exporters.recipe_file import shipped
 
-COMMANDS = ("export", "verify", "inspect", "recipes", "env")
+COMMANDS = ("export", "verify", "localize", "inspect", "recipes", "env")
 HEAVY = ("torch", "transformers", "onnxruntime", "onnx", "optimum", "numpy")
 
 
@@ -166,14 +168,26 @@ def test_usage_errors_are_sentences(arguments: list[str], told: str, capsys: pyt
     assert capsys.readouterr().err == told
 
 
-def test_ctrl_c_is_130_and_one_line() -> None:
+@pytest.mark.parametrize(
+    ("number", "code", "told"),
+    [
+        (signal.SIGINT, 130, "interrupted"),
+        (signal.SIGTERM, 143, "stopped by SIGTERM"),
+        (signal.SIGHUP, 129, "stopped by SIGHUP"),
+    ],
+)
+def test_a_signal_is_one_line_and_runs_through_what_cleans_up(number: int, code: int, told: str) -> None:
     script = (
-        "import sys, time\n"
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # which whoever runs the tests may ignore
         "import onnxport.exporters.recipe_file as recipe_file\n"
         "from onnxport.exporters.cli.app import run\n"
         "def wait():\n"
-        "    print('waiting', flush=True)\n"
-        "    time.sleep(60)\n"
+        "    try:\n"
+        "        print('waiting', flush=True)\n"
+        "        time.sleep(60)\n"
+        "    finally:\n"
+        "        print('cleaned up', file=sys.stderr, flush=True)\n"
         "recipe_file.shipped = wait\n"
         "sys.exit(run(['recipes', '--json']))"
     )
@@ -182,11 +196,101 @@ def test_ctrl_c_is_130_and_one_line() -> None:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "waiting\n"
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         out, err = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert err == "error: interrupted\n"
-    assert json.loads(out)["error"]["exit_code"] == 130
+    assert process.returncode == code
+    assert err == f"cleaned up\nerror: {told}\n"
+    assert json.loads(out)["error"]["exit_code"] == code
+
+
+def test_nohup_is_respected() -> None:
+    script = (
+        "import os, signal\n"
+        "from onnxport.exporters.cli.stop_signals import stop_signals_raise\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "with stop_signals_raise():\n"
+        "    os.kill(os.getpid(), signal.SIGHUP)\n"
+        "print('still here')"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == "still here\n"
+
+
+@pytest.mark.parametrize("code", [0, 1, None, "a word"])
+def test_an_exit_from_code_that_is_run_is_no_verdict(
+    code: object, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leave() -> dict[str, str]:
+        sys.exit(code)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("onnxport.exporters.recipe_file.shipped", leave)
+    assert run(["recipes"]) == 2
+    assert "must not call sys.exit()" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+@pytest.mark.parametrize(
+    ("arguments", "redirected", "code", "told"),
+    [
+        ("recipes", "2>&-", 0, ""),
+        ("recipes", "2>/dev/full", 0, ""),
+        ("recipes", ">&-", 2, "error: standard output is closed"),
+        ("recipes", ">&- 2>&- <&-", 2, ""),
+        ("recipes", ">/dev/full", 2, "error: standard output: no space is left"),
+        ("env --json", ">/dev/full", 2, "error: standard output: no space is left"),
+        ("env", ">/dev/full 2>/dev/full", 2, ""),
+        ("inspect nothing", "2>&-", 2, ""),
+        ("inspect nothing", "2>/dev/full", 2, ""),
+        ("--help", ">/dev/full", 2, "error: no space is left"),
+        ("export --help", "2>&1 | head -n 1 >/dev/null; exit ${PIPESTATUS[0]}", 0, ""),
+    ],
+)
+def test_standard_streams_that_are_closed_or_full(arguments: str, redirected: str, code: int, told: str) -> None:
+    command = f"{sys.executable} -m onnxport.exporters.cli {arguments} {redirected}"
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == code
+    assert ended.stderr.startswith(told)
+    assert len(ended.stderr.splitlines()) == bool(told)
+
+
+def examples() -> list[list[str]]:
+    """Every command in the help of a command."""
+    from onnxport.exporters.cli import env, export, inspect, localize, recipes, verify
+
+    texts = "\n".join(module.EXAMPLES for module in (export, verify, localize, inspect, recipes, env))
+    lines = [line.partition(";")[0] for line in texts.splitlines() if line.startswith("onnxport ")]
+    return [shlex.split(line)[1:] for line in lines]
+
+
+@pytest.mark.parametrize("example", examples(), ids=" ".join)
+def test_the_examples_of_the_help_are_accepted(
+    example: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    offline = ["--offline"] if example[0] in ("export", "verify", "localize") else []
+    ended = run([*example, *offline, "--json", "--quiet"])
+    document = json.loads(capsys.readouterr().out)
+    assert ended == 0 or document["error"]["type"] in ("SourceError", "BundleError"), "only what it names is missing"
+
+
+def test_the_help_names_every_variant() -> None:
+    from onnxport.exporters.cli.options import VARIANTS
+    from onnxport.exporters.variants import KINDS
+
+    assert VARIANTS.replace(" or ", ", ").split(", ") == list(KINDS)
+
+
+def test_a_name_that_is_no_text_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run(["export", "source", os.fsdecode(os.fsencode(tmp_path) + b"/bad\xff")]) == 2
+    assert "bad\\xff', whose bytes are not UTF-8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["recipes", "env"])
+def test_nothing_is_wider_than_the_terminal(command: str, on_terminal: Callable[..., str]) -> None:
+    lines = on_terminal("stdout", lambda: run([command])).splitlines()
+    assert len(lines) > 4
+    assert max(map(len, lines)) <= 80
 
 
 def test_a_reader_that_leaves_early_is_no_error() -> None:

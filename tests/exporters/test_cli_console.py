@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import os
-import pty
 import re
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -74,23 +73,8 @@ def test_a_stage_that_fails_says_so_and_lets_the_error_through(capsys: pytest.Ca
     assert re.fullmatch(r"Export +0\.0 s  failed\n  got this far\n", capsys.readouterr().err)
 
 
-def read_to_the_end(terminal: int) -> str:
-    """What was written to a pseudo terminal whose other end is closed; Linux reports that end as an I/O error."""
-    chunks = []
-    with contextlib.suppress(OSError):
-        while chunk := os.read(terminal, 1 << 16):
-            chunks.append(chunk)
-    os.close(terminal)
-    return b"".join(chunks).decode()
-
-
-def test_on_a_terminal_the_stage_is_alive_and_ends_as_the_same_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, theirs = pty.openpty()
-    with open(theirs, "w") as terminal, monkeypatch.context() as patched:
-        patched.setattr(sys, "stderr", terminal)
-        patched.setenv("TERM", "xterm")
-        work(Console())
-    shown = read_to_the_end(ours)
+def test_on_a_terminal_the_stage_is_alive_and_ends_as_the_same_line(on_terminal: Callable[..., str]) -> None:
+    shown = on_terminal("stderr", lambda: work(Console()))
     assert "\x1b[" in shown, "something moves"
     assert re.search(r"Export +0\.0 s +438\.0 MB\r\n  nothing to fuse\r\n$", shown)
 

@@ -35,7 +35,11 @@ def test_axes_that_are_none(flag: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "flag", ["sequence", "sequence=", "=8", "sequence=0", "sequence=-1", "sequence=x", "sequence=1.5"]
+    "flag",
+    [
+        *("sequence", "sequence=", "=8", "sequence=0", "sequence=-1", "sequence=x", "sequence=1.5", "sequence=²"),
+        pytest.param(f"sequence={'9' * 5000}", id="a number too long"),
+    ],
 )
 def test_static_that_is_none(flag: str) -> None:
     with pytest.raises(typer.BadParameter, match="seen"):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+
 import pytest
 
 from onnxport.exporters.cli.console import Console
@@ -46,7 +49,7 @@ def test_a_family_is_as_bad_as_its_worst_check(capsys: pytest.CaptureFixture[str
         check("outputs.finite", "fail", detail="2 NaN"),
         check("graph.axes", "skip", detail="no axes"),
         check("graph.names", "pass"),
-        check("fusion.expected", "skip", detail="none is required"),
+        check("fusion.expected", "skip", detail="no fusion is required or recorded"),
     )
     assert rows(text)["outputs"] == ["fail"]
     assert rows(text)["graph"] == ["pass"]
@@ -54,6 +57,7 @@ def test_a_family_is_as_bad_as_its_worst_check(capsys: pytest.CaptureFixture[str
     assert rows(text)["verdict"] == ["fail"]
     assert "FAIL outputs.finite model base: 2 NaN" in text
     assert "skip graph.axes: no axes" in text
+    assert "no fusion" not in text, "nothing was asked, so there is nothing to say"
 
 
 def test_the_worst_failures_come_first_and_the_rest_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,10 +97,47 @@ def test_nothing_compared_is_a_failure_with_its_reason(capsys: pytest.CaptureFix
     ("tolerance", "told"),
     [
         (Tolerance(rtol=0.01, atol=0.005), "allowed: |difference| <= 0.005 + 0.01 * |reference|"),
-        (Statistics(min_cosine=0.9, min_argmax_agreement=0.8), "required: cosine >= 0.9, argmax agreement >= 0.8"),
+        (
+            Statistics(min_cosine=0.9, min_argmax_agreement=0.8),
+            "allowed: cosine >= 0.9, RMS error <= 0.5, decisions kept >= 0.8",
+        ),
     ],
 )
 def test_the_criterion_is_always_shown(
     tolerance: Tolerance | Statistics, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert told in shown(capsys, check("outputs.match", "pass", compared=1), tolerance=tolerance)
+
+
+def test_statistics_have_rows_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    thresholds = {"min_cosine_allowed": 0.9, "max_rms_error_allowed": 0.5, "min_argmax_agreement_allowed": 0.9}
+    text = shown(
+        capsys,
+        check("outputs.match", "pass", compared=1, rtol=1e-3, atol=1e-4),
+        check("outputs.match", "pass", "int8", compared=1, min_cosine=0.97, argmax_agreement=1.0, **thresholds),
+        check("outputs.match", "pass", "int8", compared=1, case="b", min_cosine=0.95, rms_error=0.1, **thresholds),
+    )
+    assert rows(text)["worst"] == ["ratio", "0.5"]
+    assert re.search(r"^worst cosine +0\.95 *$", text, re.MULTILINE)
+    assert re.search(r"^decisions kept +1 *$", text, re.MULTILINE)
+    assert "allowed in base: |difference| <= 0.0001 + 0.001 * |reference|\n" in text
+    assert "allowed in int8: cosine >= 0.9, RMS error <= 0.5, decisions kept >= 0.9\n" in text
+
+
+def test_quiet_leaves_the_failures_and_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    checks = [check("graph.axes", "skip", detail="no axes"), check("outputs.match", "fail", detail="off", compared=1)]
+    show_report(Console(quiet=True), Report.of(checks, FLOAT32))
+    assert capsys.readouterr().out.splitlines() == [
+        "FAIL outputs.match model base: off",
+        "fail: 0 passed, 1 failed, 1 skipped",
+    ]
+
+
+def test_long_failures_are_wrapped_on_a_terminal(on_terminal: Callable[..., str]) -> None:
+    failed = check("outputs.match", "fail", detail="a difference " * 20 + "here", compared=1)
+    shown = on_terminal("stdout", lambda: show_report(Console(), Report.of([failed], FLOAT32)))
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
+    assert max(map(len, lines)) <= 80
+    at = next(number for number, line in enumerate(lines) if line.startswith("FAIL"))
+    assert lines[at + 1].startswith("  ")
+    assert "\x1b[" in shown, "failures stand out"

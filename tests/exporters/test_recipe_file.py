@@ -66,6 +66,12 @@ def test_an_empty_file_is_the_default_recipe() -> None:
         ("- 1", ["mapping", "list"]),
         ("a: [", ["r.yaml line 1", "not YAML"]),
         ("!!python/object:os.system {}", ["r.yaml line 1", "not YAML"]),
+        ("axes: &a [*a]", ["r.yaml", "contains itself"]),
+        ("axes: &a {x: *a}", ["r.yaml", "contains itself"]),
+        ("[" * 5000, ["r.yaml", "nested too deeply"]),
+        pytest.param("opset: " + "9" * 5000, ["r.yaml", "cannot be read"], id="a number too long"),
+        ("task: 2024-13-45", ["r.yaml", "cannot be read", "month"]),
+        ("2024-01-01: x", ["r.yaml", "cannot be read"]),
     ],
 )
 def test_what_is_no_recipe_is_refused(text: str, told: list[str]) -> None:
@@ -121,6 +127,7 @@ def test_flags_win_over_the_recipe() -> None:
         ({"static": {"sequence": 0}}, "--static sequence: seen 0"),
         ({"level": "all"}, "this-machine"),
         ({"opset": -1}, "--opset: seen -1"),
+        ({"require_fusion": {"Attention": 1}, "variants": ["int8"]}, "not among int8; add --variant optimized"),
     ],
 )
 def test_a_flag_that_does_not_fit_is_refused(flags: dict[str, object], told: str) -> None:

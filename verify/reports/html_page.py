@@ -11,8 +11,8 @@ from onnxport.verify.reports.html_style import STYLE
 from onnxport.verify.reports.outline import (
     Section,
     allowance_used,
+    allowed,
     counts,
-    criterion,
     failures,
     family,
     flattened,
@@ -62,13 +62,13 @@ def to_html(report: Report) -> str:
 def _verdict(report: Report) -> str:
     said = {"pass": "Agrees with the reference", "fail": "Does not agree with the reference"}[report.verdict]
     trouble = problem(report)
-    allowed = typeset(criterion(report.tolerance))
+    told = " ".join(f"{line[:1].upper()}{line[1:]}." for line in map(typeset, allowed(report)))
     lead = f"{_text(trouble[:1].upper() + trouble[1:])}. " if trouble else ""
     return (
         f'<header><p class="over">onnxport verification</p>\n<h1 class="{report.verdict}">'
         f"{_MARK[report.verdict]} {said}</h1>\n"
         f'<p class="lead">{lead}{counts(report)}.</p>\n'
-        f'<p class="note">{_text(allowed[:1].upper() + allowed[1:])}.</p></header>\n'
+        f'<p class="note">{_text(told)}</p></header>\n'
     )
 
 

@@ -10,8 +10,8 @@ from onnxport.verify.reports.outline import (
     Failed,
     Section,
     allowance_used,
+    allowed,
     counts,
-    criterion,
     failures,
     family,
     flattened,
@@ -69,7 +69,7 @@ def _document(report: Report, found: Sequence[Section], failed: Sequence[str], p
     trouble = problem(report)
     blocks = [
         f"## {_MARK[report.verdict]} onnxport verify: {report.verdict}",
-        f"{counts(report)} · {_text(typeset(criterion(report.tolerance)))}",
+        " · ".join([counts(report), *(_text(typeset(line)) for line in allowed(report))]),
         *([f"**{_text(trouble)}**"] if trouble else []),
         _overview(found),
         *failed,

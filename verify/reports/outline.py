@@ -17,6 +17,7 @@ WHOLE_BUNDLE = "bundle"
 """Title of the section of checks that concern no single variant."""
 
 _FIRST = ("base", "optimized")
+_AGAINST_REFERENCE = ("outputs.match", "golden.match")
 _NOT_NUMBERS = frozenset({"id", "component", "variant", "case", "output", "verdict", "detail"})
 
 
@@ -128,17 +129,20 @@ def counts(report: Report) -> str:
     return f"{report.summary.passed} passed, {report.summary.failed} failed, {report.summary.skipped} skipped"
 
 
-def criterion(tolerance: Tolerance | Statistics) -> str:
-    """Returns the criterion that was asked for, as a sentence without its full stop."""
-    from onnxport.verify.tolerance import Tolerance
+def allowed(report: Report) -> list[str]:
+    """Returns what was allowed, each a sentence without its full stop: one, or one for each group of variants.
 
-    if isinstance(tolerance, Tolerance):
-        overrides = f", other values for {', '.join(sorted(tolerance.per_output))}" if tolerance.per_output else ""
-        return f"allowed: |difference| <= {tolerance.atol:g} + {tolerance.rtol:g} * |reference|{overrides}"
-    return (
-        f"required: cosine >= {tolerance.min_cosine:g}, argmax agreement >= {tolerance.min_argmax_agreement:g}, "
-        f"RMS error <= {tolerance.max_rms_error:g}"
-    )
+    "allowed in base, optimized: |difference| <= 0.0001 + 0.001 * |reference|"
+    """
+    found: dict[str, dict[str, None]] = {}
+    for section in sections(report):
+        for check in section.checks:
+            used = _criterion_used(check, report.tolerance) if check.id in _AGAINST_REFERENCE else None
+            if used is not None:
+                found.setdefault(used, {})[section.title] = None
+    if len(found) > 1:
+        return [f"allowed in {', '.join(titles)}: {formula}" for formula, titles in found.items()]
+    return [f"allowed: {next(iter(found), _formula(report.tolerance))}"]
 
 
 def flattened(tolerance: Tolerance | Statistics) -> dict[str, str]:
@@ -158,6 +162,41 @@ def _variant_order(variant: str | None) -> tuple[int, str]:
     if variant is None:
         return -1, ""
     return (_FIRST.index(variant), "") if variant in _FIRST else (len(_FIRST), variant)
+
+
+def _criterion_used(check: CheckResult, asked: Tolerance | Statistics) -> str | None:
+    """Returns the formula that a check was judged by; where it is the one asked for, with the exceptions from it."""
+    from onnxport.verify.tolerance import Statistics
+
+    if check.min_cosine_allowed is not None:
+        return _statistics(
+            check.min_cosine_allowed, check.max_rms_error_allowed or 0.0, check.min_argmax_agreement_allowed or 0.0
+        )
+    if check.rtol is None or check.atol is None:
+        return None
+    used = _elements(check.rtol, check.atol)
+    if isinstance(asked, Statistics):
+        return used
+    expected = asked.of(check.output or "")
+    return _formula(asked) if used == _elements(expected.rtol, expected.atol) else used
+
+
+def _formula(tolerance: Tolerance | Statistics) -> str:
+    from onnxport.verify.tolerance import Statistics
+
+    if isinstance(tolerance, Statistics):
+        return _statistics(tolerance.min_cosine, tolerance.max_rms_error, tolerance.min_argmax_agreement)
+    overrides = f", other values for {', '.join(sorted(tolerance.per_output))}" if tolerance.per_output else ""
+    return _elements(tolerance.rtol, tolerance.atol) + overrides
+
+
+def _elements(rtol: float, atol: float) -> str:
+    return f"|difference| <= {atol:g} + {rtol:g} * |reference|"
+
+
+def _statistics(min_cosine: float, max_rms_error: float, min_argmax_agreement: float) -> str:
+    decisions = f", decisions kept >= {min_argmax_agreement:g}" if min_argmax_agreement else ""
+    return f"cosine >= {min_cosine:g}, RMS error <= {max_rms_error:g}{decisions}"
 
 
 def _badness(check: CheckResult) -> float:

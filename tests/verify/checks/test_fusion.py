@@ -40,12 +40,20 @@ def ask(build, save, subject_of):
 def test_required_fusions(op: str, least: int, verdict: str, ask) -> None:
     ((found, detail),) = ask(required_fusions={op: least})
     assert found == verdict
-    assert detail.endswith(f"at least {least} required")
+    assert f"at least {least} required" in detail
+
+
+def test_a_misspelt_operator_is_told_from_a_missing_fusion(ask, build, save, subject_of) -> None:
+    ((_, detail),) = ask(required_fusions={"Gellu": 1})
+    assert detail.endswith("; it has 2 Gelu; did you mean 'Gelu'?")
+    with Inspection(subject_of(save(build()), required_fusions={"Gelu": 1})) as inspection:
+        (result,) = load_check("fusion.expected")(inspection)
+    assert result.detail.endswith("at least 1 required; it has no operator of com.microsoft: nothing was fused")
 
 
 def test_the_file_counts_and_not_what_was_recorded(ask) -> None:
     required, recorded = ask(required_fusions={"Attention": 12}, fusions={"com.microsoft:Attention": 12})
-    assert required == ("fail", "0 nodes of com.microsoft:Attention in the file, at least 12 required")
+    assert required == ("fail", "0 nodes of com.microsoft:Attention in the file, at least 12 required; it has 2 Gelu")
     assert recorded == ("fail", "0 nodes of com.microsoft:Attention in the file, 12 recorded")
 
 

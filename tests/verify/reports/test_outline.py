@@ -8,7 +8,7 @@ import pytest
 from onnxport.verify import CheckResult, ElementTolerance, Report, Statistics, Tolerance
 from onnxport.verify.reports.outline import (
     allowance_used,
-    criterion,
+    allowed,
     failures,
     flattened,
     numbers,
@@ -83,10 +83,32 @@ def test_numbers_are_all_that_a_check_carries(check: Check) -> None:
     assert set(numbers(check(**dict.fromkeys(names, 1)))) == names
 
 
-def test_the_criterion_is_told_in_full() -> None:
+def test_the_criterion_is_told_in_full(check: Check) -> None:
     tolerance = Tolerance(rtol=1e-3, atol=1e-4, per_output={"b": ElementTolerance(rtol=1.23456e-3, atol=0)})
-    assert criterion(tolerance) == "allowed: |difference| <= 0.0001 + 0.001 * |reference|, other values for b"
+    told = ["allowed: |difference| <= 0.0001 + 0.001 * |reference|, other values for b"]
+    assert allowed(Report.of([], tolerance)) == told
+    checks = [check(output="a", rtol=1e-3, atol=1e-4), check(output="b", rtol=1.23456e-3, atol=0)]
+    assert allowed(Report.of(checks, tolerance)) == told
     assert flattened(tolerance)["per_output.b.rtol"] == "0.00123456"
     statistics = Statistics(min_cosine=0.9, max_rms_error=0.25, min_argmax_agreement=0.8, decisions={"logits": -1})
-    assert criterion(statistics) == "required: cosine >= 0.9, argmax agreement >= 0.8, RMS error <= 0.25"
+    assert allowed(Report.of([], statistics)) == ["allowed: cosine >= 0.9, RMS error <= 0.25, decisions kept >= 0.8"]
     assert flattened(statistics)["decisions.logits"] == "-1"
+
+
+def test_every_criterion_in_use_is_told_with_its_variants(check: Check) -> None:
+    statistics = {"min_cosine_allowed": 0.9, "max_rms_error_allowed": 0.5, "min_argmax_agreement_allowed": 0.0}
+    checks = [
+        check(variant="int8", **statistics),
+        check(variant="fp16", rtol=1e-2, atol=5e-3),
+        check(variant="optimized", rtol=1e-3, atol=1e-4),
+        check(variant="base", rtol=1e-3, atol=1e-4),
+        check("rows.independent", variant="base", rtol=7.0, atol=7.0),
+    ]
+    assert allowed(Report.of(checks, Tolerance(rtol=1e-3, atol=1e-4))) == [
+        "allowed in base, optimized: |difference| <= 0.0001 + 0.001 * |reference|",
+        "allowed in fp16: |difference| <= 0.005 + 0.01 * |reference|",
+        "allowed in int8: cosine >= 0.9, RMS error <= 0.5",
+    ]
+    assert allowed(Report.of(checks[:1], Tolerance(rtol=1e-3, atol=1e-4))) == [
+        "allowed: cosine >= 0.9, RMS error <= 0.5"
+    ], "what nothing was judged by is not told"
