@@ -28,7 +28,7 @@ from onnxport.exporters.cli.options import (
     Token,
     TrustRemoteCode,
     find_factories_here,
-    refuse_undecodable,
+    utf8,
 )
 from onnxport.exporters.cli.report_files import print_annotations, refuse_unwritable, write_reports
 from onnxport.exporters.cli.verdict import as_document, show_report
@@ -46,9 +46,12 @@ _VARIANTS = "Variants"
 
 def export(
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="A checkpoint folder, a Hub id, or package.module:factory.")
+        str,
+        typer.Argument(
+            metavar="SOURCE", help="A checkpoint folder, a Hub id, or package.module:factory.", callback=utf8
+        ),
     ],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder of the bundle.", callback=refuse_undecodable)],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder of the bundle.", callback=utf8)],
     task: Annotated[
         str | None, typer.Option(metavar="TASK", help="Default: what the checkpoint says.", rich_help_panel=_GRAPH)
     ] = None,

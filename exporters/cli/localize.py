@@ -25,6 +25,7 @@ from onnxport.exporters.cli.options import (
     TrustRemoteCode,
     VariantNames,
     find_factories_here,
+    utf8,
 )
 from onnxport.exporters.cli.verify import known_suite
 
@@ -37,10 +38,12 @@ EXAMPLES = (
 
 
 def localize(
-    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of the bundle.")],
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of the bundle.", callback=utf8)],
     against: Annotated[
         str,
-        typer.Option(metavar="SOURCE", help="The PyTorch model it was made from.", rich_help_panel=VERIFICATION),
+        typer.Option(
+            metavar="SOURCE", help="The PyTorch model it was made from.", callback=utf8, rich_help_panel=VERIFICATION
+        ),
     ],
     variant: VariantNames = None,
     suite: SuiteName = None,

@@ -6,9 +6,11 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
+
+Name = TypeVar("Name", Path, str, str | None)
 
 _HUB = "Hub"
 _OUTPUT = "Output"
@@ -32,12 +34,13 @@ def find_factories_here(source: str) -> None:
         sys.path.append("")
 
 
-def refuse_undecodable(path: Path) -> Path:
-    """Refuses a path that is no text: neither JSON nor ONNX Runtime could hold it."""
-    shown = os.fsencode(path).decode(errors="backslashreplace")
-    if shown != str(path):
-        raise typer.BadParameter(f"seen '{shown}', whose bytes are not UTF-8; choose another name")
-    return path
+def utf8(name: Name) -> Name:
+    """Returns the name. One whose bytes are no text is refused: JSON, ONNX Runtime and tokenizers cannot hold it."""
+    if name is not None:
+        shown = os.fsencode(name).decode(errors="backslashreplace")
+        if shown != str(name):
+            raise typer.BadParameter(f"seen '{shown}', whose bytes are not UTF-8; choose another name")
+    return name
 
 
 def _tolerance(value: float | None) -> float | None:

@@ -69,8 +69,8 @@ def _show_table(console: Console, title: str, checks: Sequence[CheckResult]) -> 
     for name in families:
         verdicts = [together([check for check in column if family(check) == name]) for column in columns.values()]
         table.add_row(name, *(Text(v, style=_STYLE[v]) for v in verdicts))
-    for name, smallest in (("worst cosine", "min_cosine"), ("decisions kept", "argmax_agreement")):
-        found = [_smallest(smallest, column) for column in columns.values()]
+    for name, number in (("worst cosine", "min_cosine"), ("decisions kept", "argmax_agreement")):
+        found = [_smallest(number, column) for column in columns.values()]
         if any(found):
             table.add_row(name, *found)
     table.add_row("worst ratio", *map(_worst_ratio, columns.values()))
@@ -93,8 +93,9 @@ def _worst_ratio(checks: Sequence[CheckResult]) -> str:
 
 
 def _smallest(number: str, checks: Sequence[CheckResult]) -> str:
-    """The worst of a statistic, NaN being the worst of all; "" where no check has it."""
-    seen = [value for check in checks if (value := getattr(check, number)) is not None]
+    """The worst of a statistic, NaN being the worst of all; "" where no check is judged by it."""
+    judged = [check for check in checks if check.min_cosine_allowed is not None]
+    seen = [value for check in judged if (value := getattr(check, number)) is not None]
     return f"{min(seen, key=lambda value: (not math.isnan(value), value)):.4g}" if seen else ""
 
 

@@ -26,6 +26,7 @@ from onnxport.exporters.cli.options import (
     TrustRemoteCode,
     VariantNames,
     find_factories_here,
+    utf8,
 )
 from onnxport.exporters.cli.report_files import print_annotations, refuse_unwritable, write_reports
 from onnxport.exporters.cli.verdict import as_document, show_report
@@ -42,12 +43,13 @@ EXAMPLES = (
 
 
 def verify(
-    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of the bundle.")],
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of the bundle.", callback=utf8)],
     against: Annotated[
         str | None,
         typer.Option(
             metavar="SOURCE",
             help="Compare with this PyTorch model, not with the golden tensors. Needs the export extra.",
+            callback=utf8,
             rich_help_panel=VERIFICATION,
         ),
     ] = None,

@@ -281,9 +281,21 @@ def test_the_help_names_every_variant() -> None:
     assert VARIANTS.replace(" or ", ", ").split(", ") == list(KINDS)
 
 
-def test_a_name_that_is_no_text_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert run(["export", "source", os.fsdecode(os.fsencode(tmp_path) + b"/bad\xff")]) == 2
-    assert "bad\\xff', whose bytes are not UTF-8" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("export", "source", "BAD"),
+        ("export", "BAD", "out"),
+        ("verify", "BAD"),
+        ("verify", "bundle", "--against", "BAD"),
+        ("localize", "bundle", "--against", "BAD"),
+    ],
+    ids=" ".join,
+)
+def test_a_name_that_is_no_text_is_refused(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    bad = os.fsdecode(b"folder/bad\xff")
+    assert run([bad if argument == "BAD" else argument for argument in arguments]) == 2
+    assert "seen 'folder/bad\\xff', whose bytes are not UTF-8" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["recipes", "env"])

@@ -75,6 +75,32 @@ def test_export_refuses_to_replace_unless_told(
     assert document["manifest"]["verification"]["verdict"] == "skip"
     assert list(document["manifest"]["components"]["model"]["variants"]) == ["base"]
     assert (copy / "bundle.json").read_bytes() != before
+    assert run(["inspect", str(copy)]) == 0
+    assert re.search("verified +NOT verified", capsys.readouterr().out)
+
+
+def test_quiet_leaves_the_verdict(
+    make_checkpoint: CheckpointMaker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = str(make_checkpoint("bert", "text-classification"))
+    assert run(["export", checkpoint, str(tmp_path / "out"), "--suite", "quick", "--variant", "base", "-q"]) == 0
+    told = capsys.readouterr()
+    assert re.fullmatch(r"pass: \d+ passed, 0 failed, \d+ skipped\n", told.out)
+    assert "Export" not in told.err
+
+
+def test_sigterm_leaves_nothing_beside_out(make_checkpoint: CheckpointMaker, tmp_path: Path) -> None:
+    checkpoint = str(make_checkpoint("bert", "text-classification"))
+    command = [sys.executable, "-m", "onnxport.exporters.cli", "export", checkpoint, str(tmp_path / "new" / "out")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("Load ")
+        assert [path.name.startswith(".out.onnxport-") for path in (tmp_path / "new").iterdir()] == [True]
+        process.terminate()
+        told = process.stderr.read().splitlines()
+    assert process.returncode == 143
+    assert told[-1] == "error: stopped by SIGTERM"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_export_that_disagrees_is_exit_code_1_and_keeps_the_evidence(
@@ -209,7 +235,9 @@ def test_verify_against_the_source(
 ) -> None:
     source = str(make_checkpoint("bert", "text-classification"))
     assert run(["verify", str(bundle), "--against", source, "--suite", "quick", "--variant", "base"]) == 0
-    assert "outputs" in capsys.readouterr().out
+    told = capsys.readouterr()
+    assert "outputs" in told.out
+    assert "the weights of" not in told.err
 
 
 def test_verify_against_another_model_disagrees(
@@ -217,7 +245,9 @@ def test_verify_against_another_model_disagrees(
 ) -> None:
     other = str(make_checkpoint("bert", "text-classification", initializer_range=0.1, num_hidden_layers=1))
     assert run(["verify", str(bundle), "--against", other, "--suite", "quick", "--variant", "base"]) == 1
-    assert "FAIL outputs.match model base" in capsys.readouterr().out
+    told = capsys.readouterr()
+    assert "FAIL outputs.match model base" in told.out
+    assert f"the weights of {other} are not those the bundle was made from" in told.err
 
 
 def test_a_name_that_the_bundle_does_not_have_suggests_one(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -240,6 +270,10 @@ def test_inspect_a_bundle(bundle: Path, capsys: pytest.CaptureFixture[str]) -> N
     ):
         assert part in told
     assert "more not shown" in told
+    assert re.search(r"fused: .*2 Attention", told)
+    assert "level extended" in told
+    assert "level none" not in told
+    assert max(map(len, told.splitlines()[1:])) <= 80
     assert run(["inspect", str(bundle), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["kind"] == "bundle"
