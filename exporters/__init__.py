@@ -9,14 +9,16 @@ if TYPE_CHECKING:
     from onnxport.exporters.bundle import load_bundle as load_bundle
     from onnxport.exporters.pipeline import export as export
     from onnxport.exporters.recipe import Recipe as Recipe
+    from onnxport.exporters.recipe_file import load_recipe as load_recipe
 
 _PUBLIC = {
     "Bundle": "onnxport.exporters.bundle",
     "Recipe": "onnxport.exporters.recipe",
     "export": "onnxport.exporters.pipeline",
     "load_bundle": "onnxport.exporters.bundle",
+    "load_recipe": "onnxport.exporters.recipe_file",
 }
-__all__ = ["Bundle", "Recipe", "export", "load_bundle"]
+__all__ = ["Bundle", "Recipe", "export", "load_bundle", "load_recipe"]
 
 
 def __getattr__(name: str) -> Any:

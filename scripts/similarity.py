@@ -22,6 +22,9 @@ def embed(folder: str, sentences: tuple[str, ...]) -> np.ndarray:
     bundle = load_bundle(folder)
     session = bundle.session("optimized")
     tokenizer = Tokenizer.from_file(str(bundle.path / "tokenizer.json"))
+    length = bundle.manifest.preprocessing.max_length
+    if length is not None:  # tokenizer.json may carry the length of whoever saved it last
+        tokenizer.enable_truncation(length)
     tokenizer.enable_padding()
     encoded = tokenizer.encode_batch(list(sentences))
     tensors = {
