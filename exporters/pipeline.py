@@ -87,6 +87,7 @@ def export(
     recipe, hub = recipe or Recipe(), hub or HubOptions()
     engine = choose_engine(recipe)
     _check_variants(recipe)
+    _keep_apart(Path(source), Path(out))
     tolerance = {"rtol": recipe.tolerance.rtol, "atol": recipe.tolerance.atol}
     recipe = recipe.model_copy(update={"engine": engine.name, "variants": _variants(recipe), **tolerance})
     with Staging(Path(out), overwrite) as staging, ThreadPoolExecutor(1) as beside, Children() as children:
@@ -115,6 +116,16 @@ def _failed(report: Report, staging: Staging, out: str | os.PathLike[str]) -> Ve
     except (BundleError, OSError) as e:
         told = f"the failed bundle could not be kept: {e}"
     return VerificationFailed(f"{_summary(report)}; {out} is as it was, {told}", report=report, path=kept)
+
+
+def _keep_apart(source: Path, out: Path) -> None:
+    """OUT is replaced whole: a checkpoint in it would go with it."""
+    try:
+        inside = source.exists() and source.resolve().is_relative_to(out.resolve())
+    except (OSError, ValueError):  # a source that is no path
+        return
+    if inside:
+        raise BundleError(f"{out} is the source or contains it; choose an OUT of its own")
 
 
 def _check_variants(recipe: Recipe) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import json
 import os
 import re
 import secrets
@@ -175,11 +176,27 @@ def _refuse_unless_replaceable(target: Path, overwrite: bool) -> None:
         raise BundleError(f"{target} is a mount point, which cannot be replaced; name a folder inside it.")
     if not overwrite:
         raise BundleError(f"{target} exists already; pass --overwrite to replace a bundle, or choose another OUT.")
-    if not (target / MANIFEST_NAME).is_file() and any(target.iterdir()):
+    foreign = _foreign_file(target)
+    if foreign is not None:
         raise BundleError(
-            f"{target} holds files but no {MANIFEST_NAME}, so it is not a bundle and will not be deleted. "
-            "Choose another OUT, or empty it yourself."
+            f"{target} holds {foreign}, which belongs to no bundle, so the folder will not be deleted. "
+            "Choose another OUT, or move that away yourself."
         )
+
+
+def _foreign_file(folder: Path) -> str | None:
+    """Returns a file below `folder` that no export put there; None: there is none.
+
+    What an export wrote is listed in the manifest, which has a digest; other tools call their files bundle.json too.
+    """
+    try:
+        content = json.loads((folder / MANIFEST_NAME).read_bytes())
+        listed = {record["path"] for record in content["files"]} if content["digest"] else set()
+        listed.add(MANIFEST_NAME)
+    except (OSError, ValueError, TypeError, KeyError):
+        listed = set()
+    found = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    return next((name for path in found if (name := path.relative_to(folder).as_posix()) not in listed), None)
 
 
 def _make_parents(parent: Path) -> list[Path]:

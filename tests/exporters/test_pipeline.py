@@ -253,6 +253,15 @@ def test_an_existing_bundle_is_not_replaced_unasked(make_checkpoint: MakeCheckpo
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "letter.txt"]
 
 
+def test_the_source_is_not_replaced(make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
+    folder = shutil.copytree(make_checkpoint("bert"), tmp_path / "parent" / "checkpoint")
+    (tmp_path / "link").symlink_to(folder)
+    for out in (folder, folder.parent, tmp_path / "link"):
+        with pytest.raises(BundleError, match="is the source or contains it"):
+            export(folder, out, overwrite=True)
+    assert (folder / "model.safetensors").is_file()
+
+
 def test_the_effective_recipe_is_in_the_bundle(make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
     export(make_checkpoint("bert", "fill-mask"), tmp_path / "out", recipe=Recipe(variants=(), opset=16), verify=False)
     stored = json.loads((tmp_path / "out" / "bundle.json").read_text())["recipe"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
 import shutil
 import signal
@@ -23,12 +24,15 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="renameat2 and /proc 
 
 
 def put(folder: Path, text: str = "new") -> None:
+    """A folder that looks like a bundle whose one file is `old.onnx`."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "bundle.json").write_text(text)
+    manifest = {"files": [{"path": "old.onnx"}], "digest": "0", "text": text}
+    (folder / "bundle.json").write_text(json.dumps(manifest))
 
 
 def content(folder: Path) -> str:
-    return (folder / "bundle.json").read_text()
+    text: str = json.loads((folder / "bundle.json").read_text())["text"]
+    return text
 
 
 def names(folder: Path) -> list[str]:
@@ -81,6 +85,28 @@ class TestCommit:
         assert content(out) == "new"
         assert names(out) == ["bundle.json"]
         assert names(tmp_path) == ["out"]
+
+    @pytest.mark.parametrize("manifest", ['{"entry": "./src"}', "not json", '{"files": [], "digest": ""}', "[]"])
+    def test_a_bundle_json_of_another_tool_protects_its_folder(self, tmp_path: Path, manifest: str) -> None:
+        out = tmp_path / "out"
+        out.mkdir()
+        (out / "bundle.json").write_text(manifest)
+        (out / "precious.txt").write_text("mine")
+        with (
+            pytest.raises(BundleError, match=r"precious\.txt, which belongs to no bundle"),
+            Staging(out, overwrite=True),
+        ):
+            pass
+        assert names(out) == ["bundle.json", "precious.txt"]
+
+    def test_a_bundle_with_something_beside_it_is_not_replaced(self, tmp_path: Path) -> None:
+        out = tmp_path / "out"
+        put(out, "old")
+        (out / "notes").mkdir()
+        (out / "notes" / "mine.md").write_text("mine")
+        with pytest.raises(BundleError, match=r"notes/mine\.md"), Staging(out, overwrite=True):
+            pass
+        assert content(out) == "old"
 
     def test_replaces_an_empty_folder_when_asked(self, tmp_path: Path) -> None:
         (tmp_path / "out").mkdir()
@@ -249,7 +275,7 @@ class TestRefusals:
     def test_not_a_bundle(self, tmp_path: Path) -> None:
         (tmp_path / "home").mkdir()
         (tmp_path / "home" / "thesis.tex").write_text("years")
-        self.refused(tmp_path / "home", "not a bundle")
+        self.refused(tmp_path / "home", "belongs to no bundle")
         assert names(tmp_path / "home") == ["thesis.tex"]
 
     @pytest.mark.parametrize("overwrite", [False, True])
@@ -386,7 +412,7 @@ class TestKilled:
         out = tmp_path / "out"
         code = """
             with Staging(out, overwrite=True) as staged:
-                (staged.path / "bundle.json").write_text("slow")
+                (staged.path / "bundle.json").write_text('{"text": "slow"}')
                 print("ready", flush=True)
                 sys.stdin.readline()
                 staged.commit()
