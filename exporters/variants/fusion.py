@@ -99,7 +99,9 @@ def fuse(
         tried = told if patterns else "none were tried: there is no attention in the graph"
         notes.append(f"no fusion matched ({tried}); ONNX Runtime's own passes start from the graph as exported")
     elif not any(key in fusions for key in _ATTENTION):
-        if result["positional"]:
+        if result["inside"]:
+            why = f"output {result['inside']!r} is made inside it, and the fused operator would not give it out"
+        elif result["positional"]:
             why = "its mask or bias relates positions (causal, windowed, relative), which the fused operator would drop"
         elif known:
             why = f"nothing matched ({told})"

@@ -43,12 +43,14 @@ def fuse(
 
     Returns:
         `fusions`: new nodes by "domain:op", empty when nothing matched (`fused` is then not written); `broke`: the
-        error of a guess that broke, or None; `positional`: whether attention was left alone for its mask.
+        error of a guess that broke, or None; `positional`: whether attention was left alone for its mask; `inside`: an
+        output that is made inside attention, for which it was left alone, or None.
     """
     model = onnx.load(graph, load_external_data=False)
     before = operator_counts(model)
     inputs, outputs = list(model.graph.input), [output.name for output in model.graph.output]
     broke = None
+    inside = None
     positional = False
     if model_type is not None:
         try:
@@ -58,6 +60,11 @@ def fuse(
             attention = required and not positional
             kinds_off = {*disabled, *(() if attention else ("attention",)), *(() if embeddings else (_EMBEDDINGS,))}
             model = _fuse_layers(model, model_type, num_heads, hidden_size, kinds_off)
+            inside = _lost_output(model)
+            if inside is not None:
+                model = onnx.load(graph, load_external_data=False)
+                fold_constants(model)
+                model = _fuse_layers(model, model_type, num_heads, hidden_size, kinds_off | {"attention"})
         except Exception as e:
             where = traceback.extract_tb(e.__traceback__)[-1]
             broke = f"{type(e).__name__}: {e} ({Path(where.filename).name}, {where.name})"
@@ -73,7 +80,7 @@ def fuse(
         share_equal_weights(model)
     fusions = fused_since(before, operator_counts(model))
     if not fusions:
-        return {"fusions": {}, "broke": broke, "positional": positional}
+        return {"fusions": {}, "broke": broke, "positional": positional, "inside": inside}
     found = [output.name for output in model.graph.output]
     if found != outputs:
         raise VariantError(
@@ -85,7 +92,14 @@ def fuse(
     import_used_domains(model)
     weights = split_large(model)
     write_model(model, weights, Path(fused), external_data="always")
-    return {"fusions": fusions, "broke": broke, "positional": positional}
+    return {"fusions": fusions, "broke": broke, "positional": positional, "inside": inside}
+
+
+def _lost_output(model: onnx.ModelProto) -> str | None:
+    """Returns an output that no node makes any more (attention maps, when attention became one operator), or None."""
+    made = {name for node in model.graph.node for name in node.output}
+    made |= {tensor.name for tensor in (*model.graph.initializer, *model.graph.input)}
+    return next((output.name for output in model.graph.output if output.name not in made), None)
 
 
 def _fuse_layers(

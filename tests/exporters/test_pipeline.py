@@ -253,6 +253,17 @@ def test_an_existing_bundle_is_not_replaced_unasked(make_checkpoint: MakeCheckpo
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "letter.txt"]
 
 
+def test_attention_maps_can_be_kept(make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
+    recipe = Recipe(outputs=("attentions", "hidden_states"), suite="quick", variants=("optimized", "int8"))
+    bundle = export(make_checkpoint("bert"), tmp_path / "out", recipe=recipe)
+    names = [spec.name for spec in bundle.component().outputs]
+    assert {"attentions.0", "attentions.1", "hidden_states.2"} <= set(names)
+    optimized = bundle.variant("optimized")
+    assert "com.microsoft:Attention" not in optimized.fusions
+    assert optimized.fusions["com.microsoft:BiasGelu"] == 2
+    assert any("output 'attentions.0' is made inside it" in note for note in optimized.notes)
+
+
 def test_the_source_is_not_replaced(make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
     folder = shutil.copytree(make_checkpoint("bert"), tmp_path / "parent" / "checkpoint")
     (tmp_path / "link").symlink_to(folder)
