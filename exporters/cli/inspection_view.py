@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from onnxport.exporters.manifest import Preprocessing
     from onnxport.verify.contract import AxisRange, TensorSpec
 
+_TIED = "\xa0"
+"""A space at which no line is broken."""
+
 
 def show_inspection(console: Console, seen: Inspection, *, top: int) -> None:
     """Prints what it is and where it came from, then every component; `top`: operators to list per component."""
@@ -116,7 +119,7 @@ def _variant(variant: InspectedVariant) -> Iterator[str]:
     portable = "portable" if variant.portable else "for the machine it was made on only"
     yield f"{level}{portable}, onnxruntime {variant.min_onnxruntime} or newer"
     if variant.fusions:
-        yield "fused: " + ", ".join(f"{count} {op.partition(':')[2]}" for op, count in variant.fusions.items())
+        yield "fused: " + ", ".join(f"{count}{_TIED}{op.partition(':')[2]}" for op, count in variant.fusions.items())
     if variant.session_options:
         yield "load with " + ", ".join(f"{key}={value}" for key, value in variant.session_options.items())
     yield from (f"note: {note}" for note in variant.notes)
@@ -149,4 +152,4 @@ def _aligned(rows: Mapping[str, str]) -> Iterator[str]:
 
 def _filled(line: str, indent: int) -> str:
     """Wraps a line so that it still fits into 80 columns when it is indented by two."""
-    return wrap_lines(line, COLUMNS - 2, " " * indent)
+    return wrap_lines(line, COLUMNS - 2, " " * indent).replace(_TIED, " ")
