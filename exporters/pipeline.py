@@ -29,7 +29,7 @@ from onnxport.exporters.verification import subjects
 from onnxport.verify import Report, save_golden, select_golden, verify_subject
 from onnxport.verify.contract import GraphContract
 from onnxport.verify.report import CheckResult
-from onnxport.verify.suites import in_suite
+from onnxport.verify.suites import checks_at_export, in_suite
 from onnxport.verify.tokenizer_record import TokenizerRecord
 
 COMPONENT = "model"
@@ -204,7 +204,8 @@ def _record(
     cases = exportable.cases(recipe.suite)
     with progress.stage(f"Reference: {len(cases)} cases in PyTorch") as stage:
         recording = record(exportable, cases, stage.advance)
-        recording = with_invariants(recording, exportable, contract, recipe)
+        if in_suite("rows.independent", checks_at_export(recipe.suite)):
+            recording = with_invariants(recording, exportable, contract, recipe)
         for name, reason in recording.refused.items():
             stage.note(f"case {name} left out: {reason}")
         (root / GOLDEN).parent.mkdir()
@@ -289,12 +290,13 @@ def _proven_sizes(traced: _Traced) -> dict[str, tuple[int, ...]]:
 def _verify(traced: _Traced, manifest: Manifest, root: Path, hub: HubOptions, progress: Progress) -> Report:
     recipe, recording = manifest.recipe, traced.recording
     assert recording is not None
+    suite = checks_at_export(recipe.suite)
     checks: list[CheckResult] = [*recording.checks]
     if traced.tokenizer is not None and in_suite("tokenizer.match", recipe.suite):
         checks += check_tokenizer(root, traced.tokenizer, trust_remote_code=hub.trust_remote_code)
     for subject in subjects(root, manifest):
         with progress.stage(f"Verify {subject.variant}"):
-            checks += verify_subject(subject, recording.runner, recording.cases, suite=recipe.suite)
+            checks += verify_subject(subject, recording.runner, recording.cases, suite=suite)
     return Report.of(checks, recipe.tolerance)
 
 

@@ -84,6 +84,7 @@ def _compute(
     proto = onnx.helper.make_model(part, opset_imports=model.opset_import, ir_version=model.ir_version)
     options = ort.SessionOptions()
     options.log_severity_level = 3
+    options.intra_op_num_threads = 1  # small constants only
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return dict(zip(wanted, session.run(wanted, {}), strict=True))

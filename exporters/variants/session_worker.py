@@ -54,8 +54,10 @@ def check_loads(graph: str) -> dict[str, Any]:
 
 
 def _options(level: str) -> ort.SessionOptions:
-    # Nothing is run: weights need not be packed for it.
-    return make_session_options({"graph_optimization_level": level, "session.disable_prepacking": "1"})
+    # Nothing is run: weights need not be packed, and threads would take cores from PyTorch, which runs meanwhile.
+    return make_session_options(
+        {"graph_optimization_level": level, "session.disable_prepacking": "1", "intra_op_num_threads": "1"}
+    )
 
 
 def _load(graph: str, options: ort.SessionOptions, disabled: list[str] | None = None) -> None:

@@ -22,7 +22,7 @@ from onnxport.verify.contract import Vocabulary
 @pytest.fixture(scope="module")
 def bundle(make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("suites") / "tiny"
-    export(make_checkpoint("bert", "token-classification"), out, recipe=Recipe(variants=("base",)))
+    export(make_checkpoint("bert", "token-classification"), out, recipe=Recipe(variants=("base",), suite="full"))
     return out
 
 
@@ -61,6 +61,23 @@ def test_stored_cases_are_put_to_every_suite(bundle: Path) -> None:
     assert all(report.verdict == "pass" for report in reports.values())
     skipped = {check.id for check in reports["full"].checks if check.verdict == "skip"}
     assert skipped == {"fusion.expected", "inputs.rejected", "padding.invariant"}
+
+
+def test_an_export_asks_for_values_and_leaves_the_rest_to_verify(
+    make_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    checkpoint = make_checkpoint("bert", "token-classification")
+    bundle = export(checkpoint, tmp_path / "out", recipe=Recipe(variants=("base",)))
+    exported = bundle.report()
+    assert exported is not None
+    asked = {check.id for check in exported.checks}
+    assert {"outputs.match", "tokenizer.match"} <= asked
+    assert not asked & {"levels.match", "iobinding.match", "inputs.rejected", "rows.independent"}
+    stored = {check.id: check for check in verify_bundle(bundle).checks}
+    assert stored["levels.match"].verdict == stored["iobinding.match"].verdict == "pass"
+    assert stored["rows.independent"].verdict == "skip"
+    assert "export with --suite full, or verify --against" in stored["rows.independent"].detail
+    assert run(["verify", str(tmp_path / "out"), "--against", str(checkpoint), "--quiet"]) == 0
 
 
 def test_a_wrong_padding_side_in_the_bundle(copy: Path) -> None:

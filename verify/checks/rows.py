@@ -24,7 +24,7 @@ def _kept(check: str, probe: Probe, relation: str) -> CheckResult:
     case = probe.case
     known = probe.subject.invariants
     if known is None:
-        reason = f"{relation}: whether the reference keeps it was not measured; export again with verification"
+        reason = f"{relation}: whether the reference keeps it was not measured: export with --suite full, or verify --against"
         return probe.trial.result(check, "skip", reason)
     try:
         asked = variations(relation, case, probe.contract)
