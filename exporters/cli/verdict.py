@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from onnxport.exporters.cli.console import Console
-from onnxport.verify.reports.outline import WHOLE_BUNDLE, allowed, counts, family, reasons, together, worst
+from onnxport.verify.reports.outline import WHOLE_BUNDLE, allowed, counts, family, together, worst
 
 if TYPE_CHECKING:
     from onnxport.verify.report import CheckResult, Report
 
 _FAILURES_AT_ONCE = 5
+_SKIP_WIDTH = 100
 
 _STYLE = {"pass": "green", "fail": "bold red", "skip": "dim", "": ""}
 
@@ -25,7 +27,7 @@ def as_document(report: Report) -> dict[str, Any]:
 
 
 def show_report(console: Console, report: Report) -> None:
-    """Prints the verdict table, every failed check with its detail, every reason for a skip, and the verdict.
+    """Prints the verdict table, every failed check with its detail, one reason for each that was skipped, the verdict.
 
     A quiet console gets the failures and the verdict.
     """
@@ -36,9 +38,8 @@ def show_report(console: Console, report: Report) -> None:
     for line in _failures(report.checks):
         console.data(line, style=_STYLE["fail"])
     if not console.quiet:
-        asked = [check for check in report.checks if check.detail != NOTHING_TO_EXPECT]
-        for reason, where in reasons(asked).items():
-            console.data(f"skip {', '.join(where)}: {reason}")
+        for line in _skips(check for check in report.checks if check.detail != NOTHING_TO_EXPECT):
+            console.data(line, style=_STYLE["skip"])
         for line in allowed(report):
             console.data(line)
     console.data(_verdict_line(report), style=_STYLE[report.verdict])
@@ -112,6 +113,17 @@ def _failures(checks: Sequence[CheckResult]) -> Iterator[str]:
             yield f"FAIL {name}{f' ({case})' if case else ''}: {check.detail}"
         if len(failed) > _FAILURES_AT_ONCE:
             yield f"FAIL {name}: {len(failed) - _FAILURES_AT_ONCE} more like this; --json lists them all"
+
+
+def _skips(checks: Iterable[CheckResult]) -> Iterator[str]:
+    """Yields one short line for each id with skips: a report has all reasons in full, a terminal has not the room."""
+    skipped: dict[str, list[str]] = {}
+    for check in checks:
+        if check.verdict == "skip" and check.detail not in skipped.setdefault(check.id, []):
+            skipped[check.id].append(check.detail)
+    for name, details in skipped.items():
+        more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
+        yield shorten(f"skip {name}{more}: {details[0]}", _SKIP_WIDTH, placeholder=" ...")
 
 
 def _verdict_line(report: Report) -> str:
