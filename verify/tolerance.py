@@ -35,7 +35,7 @@ class Statistics(Model):
     vector along the last axis at a real (unpadded) position; an output of one column is one row. `max_rms_error`: the
     RMS of the difference over the RMS of the reference, which sees what a cosine cannot: a wrong scale.
     `min_argmax_agreement`: the share of decisions kept, for the outputs named in `decisions` (output name to the axis
-    along which argmax is taken).
+    along which argmax is taken), over all cases together.
     """
 
     min_cosine: float = Field(ge=-1, le=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from onnxport.verify.compare import Comparison
@@ -67,7 +68,8 @@ def check_sensitive(trial: Trial) -> list[CheckResult]:
 
 
 def match_results(check: str, trial: Trial) -> list[CheckResult]:
-    """Returns one result per case and output under the id `check`; one per case on which the candidate failed."""
+    """Returns one result per case and output under the id `check`, one per case on which the candidate failed, and one
+    per output that decides, over all cases: a case has too few decisions to judge a share by."""
     results = []
     for outcome in trial.outcomes:
         if outcome.failure is not None:
@@ -92,7 +94,29 @@ def match_results(check: str, trial: Trial) -> list[CheckResult]:
                     **_thresholds(trial, c.tolerance),
                 )
             )
-    return results
+    return results + list(_pooled_decisions(check, trial))
+
+
+def _pooled_decisions(check: str, trial: Trial) -> Iterator[CheckResult]:
+    if not isinstance(trial.criterion, Statistics):
+        return
+    for output, found in _by_output(trial).items():
+        total = sum(c.decisions for _, c in found)
+        if not total:
+            continue
+        kept = round(sum((c.argmax_agreement or 0) * c.decisions for _, c in found))
+        wanted = trial.criterion.min_argmax_agreement
+        detail = f"{kept} of {total} decisions kept, in {len(found)} cases"
+        if kept < wanted * total:
+            detail += f"; wanted at least {wanted:.4g} of them (min_argmax_agreement)"
+        yield trial.result(
+            check,
+            "pass" if kept >= wanted * total else "fail",
+            detail,
+            output=output,
+            argmax_agreement=kept / total,
+            **_thresholds(trial, None),
+        )
 
 
 def _by_output(trial: Trial) -> dict[str, list[tuple[str, Comparison]]]:

@@ -233,15 +233,28 @@ def test_a_reference_below_atol_with_one_large_element(sensitive, reference) -> 
 def test_statistics_on_a_real_graph(ask) -> None:
     criterion = Statistics(min_cosine=0.95, min_argmax_agreement=0.9, decisions={"hidden": -1})
     good = ask("outputs.match", criterion, perturb=0.001)
-    assert verdicts(good) == ALL_PASS
+    assert verdicts(good) == {**ALL_PASS, (None, "hidden"): "pass"}
     assert good[0].argmax_agreement == 1
     assert good[1].argmax_agreement is None
     thresholds = (0.95, 0.5, 0.9)
     for r in good:
         assert (r.min_cosine_allowed, r.max_rms_error_allowed, r.min_argmax_agreement_allowed) == thresholds
         assert (r.rtol, r.worst_ratio) == (None, None)
-    assert verdicts(ask("outputs.match", criterion, scale=-1.0)) == ALL_FAIL
-    assert verdicts(ask("outputs.match", criterion, scale=3.0)) == ALL_FAIL
+    for scale in (-1.0, 3.0):
+        by_case = [r for r in ask("outputs.match", criterion, scale=scale) if r.case is not None]
+        assert verdicts(by_case) == ALL_FAIL
+
+
+@pytest.mark.parametrize(("wanted", "verdict"), [(0.0, "pass"), (1.0, "fail")])
+def test_decisions_are_judged_over_all_cases(ask, wanted: float, verdict: str) -> None:
+    loose = Statistics(min_cosine=-1, max_rms_error=99, min_argmax_agreement=wanted, decisions={"hidden": -1})
+    found = ask("outputs.match", loose, scale=-1.0)
+    (pooled,) = [r for r in found if r.case is None]
+    assert (pooled.output, pooled.verdict) == ("hidden", verdict)
+    assert pooled.argmax_agreement is not None
+    assert pooled.argmax_agreement < 0.5
+    assert "decisions kept, in" in pooled.detail
+    assert all(r.verdict == "pass" for r in found if r.case is not None)
 
 
 def test_decisions_on_outputs_that_are_not_there(ask) -> None:
