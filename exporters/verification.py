@@ -69,7 +69,7 @@ def verify_bundle(
     """
     suite = require_suite(suite or bundle.manifest.recipe.suite)
     provider = provider or CPU
-    _require_provider(provider)
+    require_provider(provider)
     asked = subjects(bundle.path, bundle.manifest, variants, rtol=rtol, atol=atol, provider=provider)
     _require_reference(bundle, reference, cases)
     if case is not None and reference is None and bundle.manifest.verification.golden is not None:
@@ -163,7 +163,8 @@ def _tolerance(manifest: Manifest, rtol: float | None, atol: float | None) -> To
     )
 
 
-def _require_provider(provider: str) -> None:
+def require_provider(provider: str) -> None:
+    """Raises ProviderError when this ONNX Runtime has no such execution provider."""
     import onnxruntime
 
     available = onnxruntime.get_available_providers()

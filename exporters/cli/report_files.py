@@ -55,19 +55,22 @@ def write_reports(paths: Sequence[Path], report: Report) -> None:
         path.write_text(render(report, path.suffix), encoding="utf-8", errors="backslashreplace", newline="\n")
 
 
-def print_annotations(console: Console, report: Report, folder: Path | None, manifest: Manifest | None) -> None:
+def print_annotations(console: Console, report: Report, path: Path | None, manifest: Manifest | None) -> None:
     """Prints a workflow annotation for every failure, each at the file of its variant in the bundle's folder.
 
-    `folder`, `manifest` None: there is no bundle, and the annotations are at no file.
+    Args:
+        path: the bundle's folder, or without `manifest` a file in no bundle; None: the annotations are at no file.
     """
     from onnxport.exporters.manifest import MANIFEST_NAME
     from onnxport.verify.reports.annotations import to_annotations
 
     files: dict[tuple[str | None, str | None], str] = {}
-    if folder is not None and manifest is not None:
-        files[None, None] = (folder / MANIFEST_NAME).as_posix()
+    if path is not None and manifest is None:
+        files = {(check.component, check.variant): path.as_posix() for check in report.checks}
+    elif path is not None and manifest is not None:
+        files[None, None] = (path / MANIFEST_NAME).as_posix()
         for name, component in manifest.components.items():
-            files |= {(name, variant): (folder / it.file).as_posix() for variant, it in component.variants.items()}
+            files |= {(name, variant): (path / it.file).as_posix() for variant, it in component.variants.items()}
     console.commands(to_annotations(report, files))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -32,24 +32,39 @@ from onnxport.exporters.cli.report_files import print_annotations, refuse_unwrit
 from onnxport.exporters.cli.verdict import as_document, show_report
 
 if TYPE_CHECKING:
+    from onnxport.exporters.bundle import Bundle
+    from onnxport.exporters.hub_options import HubOptions
     from onnxport.exporters.recipe import Suite
+    from onnxport.verify.report import Report
 
 EXAMPLES = (
     "Examples:\n\n"
     "onnxport verify bundles/minilm\n\n"
     "onnxport verify bundles/minilm --against sentence-transformers/all-MiniLM-L6-v2 --suite full\n\n"
-    "onnxport verify bundles/minilm --variant optimized --report report.html --report junit.xml --json"
+    "onnxport verify bundles/minilm --variant optimized --report report.html --report junit.xml --json\n\n"
+    "onnxport verify model.onnx --against ./checkpoint --task text-classification"
 )
 
 
 def verify(
-    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of the bundle.", callback=utf8)],
+    bundle: Annotated[
+        Path,
+        typer.Argument(metavar="BUNDLE", help="Folder of the bundle; or any ONNX file, with --against.", callback=utf8),
+    ],
     against: Annotated[
         str | None,
         typer.Option(
             metavar="SOURCE",
             help="Compare with this PyTorch model, not with the golden tensors. Needs the export extra.",
             callback=utf8,
+            rich_help_panel=VERIFICATION,
+        ),
+    ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TASK",
+            help="What an ONNX file is for. Default: what the checkpoint says; a bundle records it.",
             rich_help_panel=VERIFICATION,
         ),
     ] = None,
@@ -84,40 +99,48 @@ def verify(
 
     Without --against, the golden tensors stored in the bundle are the reference,
     and neither torch nor transformers is needed. The exit code is 1 if a check
-    failed.
+    failed. An ONNX file that is in no bundle is compared with the model it was
+    made from; inputs and outputs are matched by name.
     """
     from onnxport.exporters.hub_options import HubOptions
 
     console = Console(quiet=quiet, as_json=as_json)
     chosen_suite = known_suite(suite)
     refuse_unwritable(reports or [], bundle)
+    hub = HubOptions(revision, token, cache_dir, offline, trust_remote_code)
+    manifest = None
+    if against is not None:
+        find_factories_here(against)
     with hushed(debug=debug):
-        from onnxport.exporters.bundle import load_bundle
-        from onnxport.exporters.verification import verify_bundle
-
-        loaded = load_bundle(bundle)
-        recording = None
-        if against is not None:
-            from onnxport.exporters.reference import reference_for
-
-            hub = HubOptions(revision, token, cache_dir, offline, trust_remote_code)
-            find_factories_here(against)
-            with console.stage("Reference in PyTorch") as stage:
-                recording = reference_for(loaded, against, hub, chosen_suite, case)
-                if recording.weights_sha256 != loaded.manifest.source.weights_sha256:
-                    stage.note(f"the weights of {against} are not those the bundle was made from")
-                for refused, reason in recording.refused.items():
-                    stage.note(f"case {refused} left out: {reason}")
-        with console.stage("Verify"):
-            result = verify_bundle(
-                loaded,
-                reference=recording.runner if recording else None,
-                cases=recording.cases if recording else None,
-                variants=variant,
-                invariants=recording.invariants if recording else None,
-                beside=recording.checks if recording else (),
-                case=case,
+        if bundle.is_file():
+            source = _source_of(bundle, against, variant)
+            result = _verify_file(
+                console,
+                bundle,
+                source,
+                hub,
+                task=task,
                 suite=chosen_suite,
+                case=case,
+                rtol=rtol,
+                atol=atol,
+                provider=provider,
+            )
+        else:
+            if task is not None:
+                raise typer.BadParameter("a bundle records its task; leave it out", param_hint="--task")
+            from onnxport.exporters.bundle import load_bundle
+
+            loaded = load_bundle(bundle)
+            manifest = loaded.manifest
+            result = _verify_bundle(
+                console,
+                loaded,
+                against,
+                hub,
+                variants=variant,
+                suite=chosen_suite,
+                case=case,
                 rtol=rtol,
                 atol=atol,
                 provider=provider,
@@ -125,9 +148,79 @@ def verify(
     write_reports(reports or [], result)
     show_report(console, result)
     if annotate:
-        print_annotations(console, result, bundle, loaded.manifest)
+        print_annotations(console, result, bundle, manifest)
     console.document(as_document(result))
     return 0 if result.verdict == "pass" else 1
+
+
+def _verify_bundle(
+    console: Console,
+    loaded: Bundle,
+    against: str | None,
+    hub: HubOptions,
+    *,
+    suite: Suite | None,
+    case: str | None,
+    **options: Any,
+) -> Report:
+    from onnxport.exporters.verification import verify_bundle
+
+    recording = None
+    if against is not None:
+        with console.stage("Reference in PyTorch") as stage:
+            from onnxport.exporters.reference import reference_for
+
+            recording = reference_for(loaded, against, hub, suite, case)
+            if recording.weights_sha256 != loaded.manifest.source.weights_sha256:
+                stage.note(f"the weights of {against} are not those the bundle was made from")
+            for refused, reason in recording.refused.items():
+                stage.note(f"case {refused} left out: {reason}")
+    with console.stage("Verify"):
+        return verify_bundle(
+            loaded,
+            reference=recording.runner if recording else None,
+            cases=recording.cases if recording else None,
+            invariants=recording.invariants if recording else None,
+            beside=recording.checks if recording else (),
+            case=case,
+            suite=suite,
+            **options,
+        )
+
+
+def _source_of(file: Path, against: str | None, variants: list[str] | None) -> str:
+    """Returns what a file is to be compared with; refuses what only a bundle can be asked."""
+    if against is None:
+        told = f"{file} is a file and no bundle: nothing in it says what it should compute"
+        raise typer.BadParameter(f"{told}; give the folder of a bundle, or the model with --against SOURCE")
+    if variants:
+        raise typer.BadParameter(f"{file} is a file; only a bundle has variants", param_hint="--variant")
+    return against
+
+
+def _verify_file(
+    console: Console,
+    file: Path,
+    against: str,
+    hub: HubOptions,
+    *,
+    task: str | None,
+    suite: Suite | None,
+    case: str | None,
+    rtol: float | None,
+    atol: float | None,
+    provider: str | None,
+) -> Report:
+    with console.stage("Reference in PyTorch") as stage:
+        from onnxport.exporters.file_verification import ask_source, verify_file
+        from onnxport.exporters.recipe import Recipe
+
+        recipe = Recipe(task=task, suite=suite or "standard", rtol=rtol, atol=atol)
+        question = ask_source(file, against, recipe, hub, case=case, provider=provider)
+        for refused, reason in question.recording.refused.items():
+            stage.note(f"case {refused} left out: {reason}")
+    with console.stage("Verify"):
+        return verify_file(question)
 
 
 def known_suite(name: str | None) -> Suite | None:

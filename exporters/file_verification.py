@@ -1,0 +1,278 @@
+"""Any ONNX file against the model it is said to come from: one of Optimum, of transformers or made by hand.
+
+A bundle says what it promises; a lone file does not. What it must compute is asked of the source, and what belongs
+together is told by name: the file's inputs and outputs may be fewer than the source's, in another order and of other
+integer types, and its axes may be called anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from onnxport.exporters.engines import choose_engine
+from onnxport.exporters.exportable import EXTRA_OUTPUTS, Exportable
+from onnxport.exporters.hub_options import HubOptions
+from onnxport.exporters.loading import load
+from onnxport.exporters.onnx_facts import FileFacts, read_facts
+from onnxport.exporters.recipe import Recipe
+from onnxport.exporters.reference import Recording, record, with_invariants
+from onnxport.exporters.signature import probe_contract
+from onnxport.exporters.verification import only, require_provider
+from onnxport.verify.cases import Case
+from onnxport.verify.contract import Dim, GraphContract, TensorSpec
+from onnxport.verify.errors import VerificationError
+from onnxport.verify.report import CheckResult, Report, Verdict
+from onnxport.verify.runners import CPU, Recorded
+from onnxport.verify.subject import Subject
+from onnxport.verify.suites import in_suite
+from onnxport.verify.tolerance import Criterion, Tolerance
+from onnxport.verify.verification import verify_subject
+
+_COMPONENT = "model"
+# The file made no promise of its own that these could hold it to: they are answered here, by what the source has.
+_ANSWERED_HERE = ("graph.names", "graph.axes")
+_SENTENCE_EMBEDDING = "sentence_embedding"
+# sentence-transformers' name of what transformers calls last_hidden_state, in the files that Optimum makes.
+_SENTENCE_NAMES = {"token_embeddings": "last_hidden_state"}
+_QUANTISED_OPS = frozenset(
+    {"DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv"}
+)
+
+
+@dataclass(frozen=True)
+class FileQuestion:
+    """A file, what is expected of it, and what the source answered.
+
+    Attributes:
+        names: the result of matching inputs and outputs; what the file lacks is among them, as a skip.
+        cases: the cases of the recording, in the names and types of the file's inputs.
+    """
+
+    subject: Subject
+    cases: tuple[Case, ...]
+    recording: Recording
+    names: tuple[CheckResult, ...]
+    suite: str
+
+
+def ask_source(
+    path: Path,
+    source: str,
+    recipe: Recipe,
+    hub: HubOptions,
+    *,
+    case: str | None = None,
+    provider: str | None = None,
+) -> FileQuestion:
+    """Loads the source and records its answers to what can be asked of the file.
+
+    An input that the file lacks is not given to the source either: PyTorch's default takes its place.
+
+    Args:
+        path: an ONNX file.
+        source: as for an export.
+        recipe: task (None: inferred), suite and tolerance. rtol or atol given: they hold whatever the file's
+            precision; else float16 and quantised files are held to what a bundle's `fp16` and `int8` are.
+        case: only the case of that name.
+
+    Raises:
+        ModelFileError: the file is no ONNX model.
+        VerificationError: the file has an input that the source lacks, or of a type that cannot hold its values; no
+            output is common to both; the suite has no such case.
+        ProviderError: this ONNX Runtime has no such provider.
+        SourceError, TaskError, SignatureError: as for an export.
+    """
+    provider = provider or CPU
+    require_provider(provider)
+    facts = read_facts(path)
+    extras = [name for name in EXTRA_OUTPUTS if any(spec.name.split(".")[0] == name for spec in facts.outputs)]
+    recipe = recipe.model_copy(update={"outputs": tuple(extras)})
+    exportable = load(source, recipe, hub, choose_engine(recipe).attention).exportable
+    lacking = [name for name in exportable.inputs if name not in {spec.name for spec in facts.inputs}]
+    exportable = _without_inputs(exportable, lacking, facts, source)
+    contract = probe_contract(exportable, recipe.opset)
+    outputs = _matched_outputs(facts, contract, source)
+    recording = record(exportable, only(exportable.cases(recipe.suite), case, f"suite {recipe.suite}"), _silent)
+    if in_suite("rows.independent", recipe.suite):
+        recording = with_invariants(recording, exportable, contract, recipe)
+    answers = {
+        name: {ours: answer[theirs] for ours, theirs in outputs.items()}
+        for name, answer in recording.runner.outputs.items()
+    }
+    subject = Subject(
+        component=_COMPONENT,
+        variant=path.name,
+        path=path,
+        contract=_contract(facts, contract, outputs),
+        criterion=_criterion(facts, recipe, {ours: exportable.decisions.get(it) for ours, it in outputs.items()}),
+        provider=provider,
+        invariants=recording.invariants,
+    )
+    return FileQuestion(
+        subject=subject,
+        cases=tuple(_in_types_of(facts, one) for one in recording.cases),
+        recording=replace(recording, runner=Recorded(recording.runner.name, answers)),
+        names=(*_check_names(path, facts, contract, outputs, lacking), _check_axes(path, facts, contract, outputs)),
+        suite=recipe.suite,
+    )
+
+
+def verify_file(question: FileQuestion) -> Report:
+    """Puts the checks of the suite to the file."""
+    subject, recording = question.subject, question.recording
+    found = verify_subject(subject, recording.runner, question.cases, suite=question.suite)
+    own = [check for check in found if check.id not in _ANSWERED_HERE]
+    checks = [*question.names, *recording.checks, *own]
+    return Report.of(checks, subject.criterion, provider=subject.provider)
+
+
+def _silent(done: int, total: int) -> None:
+    """Nobody waits for single cases."""
+
+
+def _without_inputs(exportable: Exportable, lacking: list[str], facts: FileFacts, source: str) -> Exportable:
+    unknown = [spec.name for spec in facts.inputs if spec.name not in exportable.inputs]
+    if unknown:
+        raise VerificationError(
+            f"{facts.path.name} has the input {unknown[0]}, which {source} is not fed with; expected some of "
+            f"{', '.join(exportable.inputs)}. Give the source and the --task that the file was made from, or export "
+            "it without that input."
+        )
+    if len(lacking) == len(exportable.inputs):
+        raise VerificationError(f"{facts.path.name} has no inputs; there is nothing to run it on.")
+
+    def kept(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {name: array for name, array in inputs.items() if name not in lacking}
+
+    whole = exportable
+    return replace(
+        whole,
+        inputs={name: dims for name, dims in whole.inputs.items() if name not in lacking},
+        sample=lambda sizes, rng: kept(whole.sample(sizes, rng)),
+        cases=lambda suite: [
+            Case(one.name, kept(one.inputs), None if one.mask in lacking else one.mask) for one in whole.cases(suite)
+        ],
+        mask=None if whole.mask in lacking else whole.mask,
+        vocabularies={name: it for name, it in whole.vocabularies.items() if name not in lacking},
+    )
+
+
+def _matched_outputs(facts: FileFacts, contract: GraphContract, source: str) -> dict[str, str]:
+    """Returns the file's name of every output that both have, and the source's."""
+    known = [spec.name for spec in contract.outputs]
+    found = [spec.name for spec in facts.outputs]
+    names = {name: name for name in found if name in known}
+    if _SENTENCE_EMBEDDING in names:
+        others = {name: same for name, same in _SENTENCE_NAMES.items() if name in found and same in known}
+        names |= {name: same for name, same in others.items() if name not in names and same not in found}
+    if not names:
+        raise VerificationError(
+            f"{facts.path.name} has the outputs {', '.join(found) or 'none'}, and {source} gives {', '.join(known)}: "
+            "none is common to both. Give the source, or the --task, that the file was made from."
+        )
+    return names
+
+
+def _contract(facts: FileFacts, contract: GraphContract, outputs: Mapping[str, str]) -> GraphContract:
+    """The source's axes under the file's names and in its types. Its opsets are its own affair."""
+    theirs = {spec.name: spec for spec in (*contract.inputs, *contract.outputs)}
+    half = _precision(facts) == "float16"
+    kept = []
+    for spec in facts.outputs:
+        if spec.name in outputs:
+            expected = theirs[outputs[spec.name]]
+            dtype = spec.dtype if half and spec.dtype == "float16" and expected.dtype == "float32" else expected.dtype
+            kept.append(TensorSpec(name=spec.name, dtype=dtype, shape=expected.shape))
+    return GraphContract(
+        inputs=tuple(
+            TensorSpec(name=spec.name, dtype=spec.dtype, shape=theirs[spec.name].shape) for spec in facts.inputs
+        ),
+        outputs=tuple(kept),
+        axes=contract.axes,
+        vocabularies=contract.vocabularies,
+    )
+
+
+def _in_types_of(facts: FileFacts, case: Case) -> Case:
+    """Returns the case in the types that the file asks for (int32 ids, a float mask), the values being the same."""
+    inputs = {}
+    for spec in facts.inputs:
+        array = case.inputs[spec.name]
+        try:
+            cast = array.astype(spec.dtype)
+        except (TypeError, ValueError):
+            cast = None
+        if cast is None or not np.array_equal(cast, array):
+            raise VerificationError(
+                f"{facts.path.name} takes {spec.name} as {spec.dtype}, which cannot hold the {array.dtype} values of "
+                f"case {case.name}. Export it with an input of type {array.dtype}."
+            )
+        inputs[spec.name] = cast
+    return Case(case.name, inputs, case.mask)
+
+
+def _precision(facts: FileFacts) -> str:
+    if any(op.rpartition(":")[2] in _QUANTISED_OPS for op in facts.ops):
+        return "int8"
+    sizes = facts.weights.bytes_by_dtype
+    return "float16" if sizes.get("float16", 0) > sizes.get("float32", 0) else "float32"
+
+
+def _criterion(facts: FileFacts, recipe: Recipe, decisions: Mapping[str, int | None]) -> Criterion:
+    precision = _precision(facts)
+    if precision == "float32" or recipe.rtol is not None or recipe.atol is not None:
+        return recipe.tolerance
+    if precision == "float16":
+        return Tolerance(rtol=recipe.fp16.rtol, atol=recipe.fp16.atol)
+    decided = {name: axis for name, axis in decisions.items() if axis is not None}
+    return recipe.int8.model_copy(update={"decisions": decided})
+
+
+def _check_names(
+    path: Path, facts: FileFacts, contract: GraphContract, outputs: Mapping[str, str], lacking: list[str]
+) -> Iterator[CheckResult]:
+    """What both have is compared; what one of them lacks is told."""
+    unknown = [spec.name for spec in facts.outputs if spec.name not in outputs]
+    shared = ", ".join(ours if ours == theirs else f"{ours} ({theirs})" for ours, theirs in outputs.items())
+    detail = f"fed by name: {', '.join(spec.name for spec in facts.inputs)}; compared: {shared}"
+    if unknown:
+        detail = f"the source has no output {', '.join(unknown)}; it has {', '.join(s.name for s in contract.outputs)}"
+    yield _result("graph.names", path, "fail" if unknown else "pass", detail)
+    for name in lacking:
+        yield _result("graph.names", path, "skip", f"the file has no input {name}: the source was run without it, too")
+    for spec in contract.outputs:
+        if spec.name not in outputs.values():
+            told = f"the file has no output {spec.name}: not compared"
+            yield _result("outputs.match", path, "skip", told, output=spec.name)
+
+
+def _check_axes(path: Path, facts: FileFacts, contract: GraphContract, outputs: Mapping[str, str]) -> CheckResult:
+    """No dimension is fixed that varies in the source. Axis names, and sizes that the file leaves open, are free."""
+    expected = {spec.name: spec.shape for spec in contract.written().inputs}
+    shapes = {spec.name: spec.shape for spec in contract.written().outputs}
+    expected |= {ours: shapes[theirs] for ours, theirs in outputs.items()}
+    stated = [spec for spec in (*facts.inputs, *facts.outputs) if spec.name in expected]
+    problems = [
+        f"{spec.name} is {list(spec.shape)}, and in the source {list(expected[spec.name])}"
+        for spec in stated
+        if not _allows(spec.shape, expected[spec.name], spec.name)
+    ]
+    dimensions = sum(len(spec.shape) for spec in stated)
+    detail = "; ".join(problems) or f"{dimensions} dimensions, none fixed that varies in the source"
+    return _result("graph.axes", path, "fail" if problems else "pass", detail)
+
+
+def _allows(stated: tuple[Dim, ...], expected: tuple[Dim, ...], name: str) -> bool:
+    if stated == (f"?{name}",):  # the file states no shape at all
+        return True
+    return len(stated) == len(expected) and all(
+        isinstance(ours, str) or ours == theirs for ours, theirs in zip(stated, expected, strict=True)
+    )
+
+
+def _result(check: str, path: Path, verdict: Verdict, detail: str, output: str | None = None) -> CheckResult:
+    return CheckResult(id=check, component=_COMPONENT, variant=path.name, output=output, verdict=verdict, detail=detail)
