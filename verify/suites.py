@@ -31,6 +31,7 @@ SMALLEST_SUITE: dict[str, str] = {
     "inputs.rejected": "standard",
     "tokenizer.match": "standard",
     "reload.match": "full",
+    "outputs.sensitive/power": "full",
 }
 """Id of a check to the smallest suite that puts it."""
 

@@ -21,6 +21,7 @@ def test_ids() -> None:
         "outputs.match",
         "outputs.finite",
         "outputs.sensitive",
+        "outputs.sensitive/power",
         "golden.match",
         "fusion.expected",
         "rows.independent",
@@ -35,7 +36,7 @@ def test_ids() -> None:
 
 @pytest.mark.parametrize("check", CHECKS)
 def test_every_line_resolves(check: str) -> None:
-    family = check.partition(".")[0]
+    family = check.partition("/")[2] or check.partition(".")[0]
     module = {"padding": "padding_invariance", "inputs": "rejection"}.get(family, family)
     assert re.fullmatch(rf"onnxport\.verify\.checks\.{module}:check_\w+", CHECKS[check])
     assert callable(load_check(check))

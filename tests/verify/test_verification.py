@@ -205,7 +205,7 @@ def test_one_session_at_a_time(build, save, subject_of, reference, cases, monkey
     verify_subject(subject_of(save(build())), reference, cases, suite="full")
     verify_subject(subject_of(save(build())), reference, cases)
     assert set(alive) == {0, 1}
-    assert len(alive) == 2 * (1 + 3 + len({1, os.cpu_count()})) + 2 * (1 + 3)
+    assert len(alive) == 2 * (1 + 3 + len({1, os.cpu_count()}) + 2) + 2 * (1 + 3)
     with pytest.raises(VerificationError):
         verify_subject(subject_of(save(build())), Broken(), cases)
     assert alive[-1] == 0

@@ -20,6 +20,7 @@ CHECKS: dict[str, str] = {
     "outputs.match": "onnxport.verify.checks.outputs:check_match",
     "outputs.finite": "onnxport.verify.checks.outputs:check_finite",
     "outputs.sensitive": "onnxport.verify.checks.outputs:check_sensitive",
+    "outputs.sensitive/power": "onnxport.verify.checks.power:check_power",
     "golden.match": "onnxport.verify.checks.golden:check_match",
     "fusion.expected": "onnxport.verify.checks.fusion:check_expected",
     "rows.independent": "onnxport.verify.checks.rows:check_independent",
@@ -30,9 +31,15 @@ CHECKS: dict[str, str] = {
     "reload.match": "onnxport.verify.checks.reload:check_match",
     "tokenizer.match": "onnxport.verify.checks.tokenizer:check_match",
 }
-"""Stable id to "module:function". What they take: `files.*` a folder and its records, `tokenizer.*` a file and what was
-recorded of it, `graph.*`, `session.*` and `fusion.*` an Inspection, `outputs.*` and `golden.*` a Trial, all others a
-Probe."""
+"""Stable id to "module:function"; "id/part" is a further question whose results are filed under the id (`filed_under`).
+
+What they take: `files.*` a folder and its records, `tokenizer.*` a file and what was recorded of it, `graph.*`,
+`session.*` and `fusion.*` an Inspection, `outputs.*` and `golden.*` a Trial, all others and every part a Probe."""
+
+
+def filed_under(check: str) -> str:
+    """Returns the id that the results of a line of `CHECKS` carry."""
+    return check.partition("/")[0]
 
 
 def load_check(check: str) -> Callable[..., list[CheckResult]]:
