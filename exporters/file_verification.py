@@ -165,10 +165,10 @@ def _matched_outputs(facts: FileFacts, contract: GraphContract, source: str) -> 
     """Returns the file's name of every output that both have, and the source's."""
     known = [spec.name for spec in contract.outputs]
     found = [spec.name for spec in facts.outputs]
-    names = {name: name for name in found if name in known}
-    if _SENTENCE_EMBEDDING in names:
-        others = {name: same for name, same in _SENTENCE_NAMES.items() if name in found and same in known}
-        names |= {name: same for name, same in others.items() if name not in names and same not in found}
+    same = {name: name for name in known}
+    if _SENTENCE_EMBEDDING in known and _SENTENCE_EMBEDDING in found:
+        same |= {alias: it for alias, it in _SENTENCE_NAMES.items() if alias not in known and it not in found}
+    names = {name: same[name] for name in found if same.get(name) in known}
     if not names:
         raise VerificationError(
             f"{facts.path.name} has the outputs {', '.join(found) or 'none'}, and {source} gives {', '.join(known)}: "

@@ -127,11 +127,11 @@ def verify(
                 provider=provider,
             )
         else:
-            if task is not None:
-                raise typer.BadParameter("a bundle records its task; leave it out", param_hint="--task")
             from onnxport.exporters.bundle import load_bundle
 
             loaded = load_bundle(bundle)
+            if task is not None:
+                raise typer.BadParameter("a bundle records its task; leave it out", param_hint="--task")
             manifest = loaded.manifest
             result = _verify_bundle(
                 console,
