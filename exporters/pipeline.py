@@ -18,7 +18,7 @@ from onnxport.exporters.manifest import Component, Manifest, Preprocessing, Sour
 from onnxport.exporters.onnx_writer import write_model
 from onnxport.exporters.progress import SILENT, Progress
 from onnxport.exporters.recipe import Recipe
-from onnxport.exporters.reference import Recording, record, with_invariants
+from onnxport.exporters.reference import Recording, record, with_float64, with_invariants
 from onnxport.exporters.staging import Staging
 from onnxport.exporters.suggestion import expected_one_of
 from onnxport.exporters.tokenizer_evidence import check_tokenizer, record_tokenizer
@@ -29,7 +29,7 @@ from onnxport.exporters.verification import subjects
 from onnxport.verify import Report, save_golden, select_golden, verify_subject
 from onnxport.verify.contract import GraphContract
 from onnxport.verify.report import CheckResult
-from onnxport.verify.suites import checks_at_export, in_suite
+from onnxport.verify.suites import checks_at_export, in_suite, measures_noise
 from onnxport.verify.tokenizer_record import TokenizerRecord
 
 COMPONENT = "model"
@@ -206,6 +206,8 @@ def _record(
         recording = record(exportable, cases, stage.advance)
         if in_suite("rows.independent", checks_at_export(recipe.suite)):
             recording = with_invariants(recording, exportable, contract, recipe)
+        if measures_noise(recipe.suite):
+            recording = with_float64(recording, exportable)
         for name, reason in recording.refused.items():
             stage.note(f"case {name} left out: {reason}")
         (root / GOLDEN).parent.mkdir()

@@ -12,6 +12,7 @@ from onnxport.exporters.bundle import Bundle
 from onnxport.exporters.engines import choose_engine
 from onnxport.exporters.errors import SignatureError
 from onnxport.exporters.exportable import Exportable, to_tensors
+from onnxport.exporters.float64 import run_in_float64
 from onnxport.exporters.hub_options import HubOptions
 from onnxport.exporters.loading import load
 from onnxport.exporters.recipe import Recipe, Suite
@@ -22,7 +23,7 @@ from onnxport.verify.contract import GraphContract
 from onnxport.verify.relations import Invariant, measure_relations
 from onnxport.verify.report import CheckResult
 from onnxport.verify.runners import Recorded
-from onnxport.verify.suites import in_suite, probe_case
+from onnxport.verify.suites import in_suite, measures_noise, probe_case
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,20 @@ def with_invariants(recording: Recording, exportable: Exportable, contract: Grap
     return replace(recording, invariants=measure_relations(TorchRunner(exportable), case, contract, recipe.tolerance))
 
 
+def with_float64(recording: Recording, exportable: Exportable) -> Recording:
+    """Returns the recording with the module's own answers in float64 to the cases of suite `quick`, which are short.
+
+    Where there are none, a skipped check says why.
+    """
+    short = {case.name for case in exportable.cases("quick")}
+    try:
+        precise = run_in_float64(exportable, [case for case in recording.cases if case.name in short])
+    except SignatureError as e:
+        skip = CheckResult(id="outputs.match", verdict="skip", detail=f"the noise floor is not measured: {e}")
+        return replace(recording, checks=(*recording.checks, skip))
+    return replace(recording, runner=replace(recording.runner, precise=precise))
+
+
 def reference_for(
     bundle: Bundle, source: str, hub: HubOptions, suite: Suite | None, case: str | None = None
 ) -> Recording:
@@ -136,6 +151,8 @@ def reference_for(
     cases = only(exportable.cases(recipe.suite), case, f"suite {recipe.suite}")
     recording = record(exportable, cases, lambda done, total: None)
     recording = with_invariants(recording, exportable, contract, recipe)
+    if measures_noise(recipe.suite):
+        recording = with_float64(recording, exportable)
     if loaded.tokenizer is None or not in_suite("tokenizer.match", recipe.suite):
         return recording
     checks = check_tokenizer(bundle.path, record_tokenizer(loaded.tokenizer), trust_remote_code=hub.trust_remote_code)

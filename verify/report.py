@@ -44,6 +44,8 @@ class CheckResult(Model):
         compared: number of elements compared.
         padded_max_abs_diff: largest difference at padded positions; the other numbers are over real positions.
         rms_error: RMS of the difference over the RMS of the reference.
+        noise_floor: largest difference of the reference from itself in float64.
+        floor_ratio: largest difference of the candidate from the reference in float64, over `noise_floor`.
         rtol, atol: the tolerance that was used. min_cosine_allowed, max_rms_error_allowed,
             min_argmax_agreement_allowed: the thresholds that were used.
     """
@@ -64,6 +66,8 @@ class CheckResult(Model):
     min_cosine: Number | None = None
     rms_error: Number | None = None
     argmax_agreement: Number | None = None
+    noise_floor: Number | None = None
+    floor_ratio: Number | None = None
     rtol: Number | None = None
     atol: Number | None = None
     min_cosine_allowed: Number | None = None

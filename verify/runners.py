@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -45,10 +45,14 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """Replays stored outputs: case name to output name to array."""
+    """Replays stored outputs: case name to output name to array.
+
+    `precise` are those that the same function gives in float64, for the cases where they were computed.
+    """
 
     name: str
     outputs: Mapping[str, Mapping[str, np.ndarray]]
+    precise: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
 
     def run(self, case: Case) -> dict[str, np.ndarray]:
         """Returns what is stored for the case of that name.

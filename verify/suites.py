@@ -54,6 +54,11 @@ def checks_at_export(suite: str) -> str:
     return suite if suite == "full" else "quick"
 
 
+def measures_noise(suite: str) -> bool:
+    """Whether a suite runs the reference in float64 as well, which takes as long and twice the memory."""
+    return suite == "full"
+
+
 def require_suite(suite: str) -> str:
     """Returns the name; raises VerificationError when there is no such suite."""
     if suite not in SUITES:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -13,19 +13,24 @@ from onnxport.verify.cases import Case, require_cases
 from onnxport.verify.compare import Comparison, compare
 from onnxport.verify.contract import GraphContract
 from onnxport.verify.errors import OnnxportError, VerificationError
+from onnxport.verify.noise_floor import Noise, measure_noise
 from onnxport.verify.padding import real_positions
 from onnxport.verify.report import CheckResult, Verdict
-from onnxport.verify.runners import Runner, one_line
+from onnxport.verify.runners import Recorded, Runner, one_line
 from onnxport.verify.tolerance import Criterion, Statistics
 
 
 @dataclass(frozen=True)
 class CaseOutcome:
-    """What one case showed. `failure` says why the candidate gave no outputs; then there are no comparisons."""
+    """What one case showed. `failure` says why the candidate gave no outputs; then there are no comparisons.
+
+    `noise` is by output, for those that the reference has in float64 too.
+    """
 
     case: str
     comparisons: tuple[Comparison, ...] = ()
     failure: str | None = None
+    noise: Mapping[str, Noise] = field(default_factory=dict)
 
 
 class Trial:
@@ -85,8 +90,15 @@ class Trial:
             return CaseOutcome(case.name, failure=one_line(e))
         specs = {spec.name: spec for spec in self.contract.outputs} if self.contract else {}
         dtypes = {name: spec.dtype for name, spec in specs.items()}
-        comparisons = compare(expected, found, self.criterion, real=self._real(case, expected), dtypes=dtypes)
-        return CaseOutcome(case.name, tuple(comparisons))
+        real = self._real(case, expected)
+        comparisons = compare(expected, found, self.criterion, real=real, dtypes=dtypes)
+        precise = self.reference.precise.get(case.name, {}) if isinstance(self.reference, Recorded) else {}
+        noise = {
+            name: measured
+            for name in (c.output for c in comparisons if c.compared and c.output in precise)
+            if (measured := measure_noise(expected[name], found[name], precise[name], (real or {}).get(name)))
+        }
+        return CaseOutcome(case.name, tuple(comparisons), noise=noise)
 
     def _reference_outputs(self, case: Case) -> Mapping[str, np.ndarray]:
         try:

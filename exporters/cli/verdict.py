@@ -9,7 +9,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from onnxport.exporters.cli.console import Console
-from onnxport.verify.reports.outline import WHOLE_BUNDLE, allowed, counts, family, together, worst
+from onnxport.verify.reports.outline import WHOLE_BUNDLE, allowed, counts, family, loose, together, worst
 
 if TYPE_CHECKING:
     from onnxport.verify.report import CheckResult, Report
@@ -40,7 +40,7 @@ def show_report(console: Console, report: Report) -> None:
     if not console.quiet:
         for line in _skips(check for check in report.checks if check.detail != NOTHING_TO_EXPECT):
             console.data(line, style=_STYLE["skip"])
-        for line in allowed(report):
+        for line in (*allowed(report), *loose(report)):
             console.data(line)
     console.data(_verdict_line(report), style=_STYLE[report.verdict])
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from onnxport.verify.compare import Comparison
+from onnxport.verify.noise_floor import Noise, looseness
 from onnxport.verify.report import CheckResult
 from onnxport.verify.tolerance import ElementTolerance, Statistics, Tolerance
 from onnxport.verify.trial import Trial
@@ -75,11 +76,12 @@ def match_results(check: str, trial: Trial) -> list[CheckResult]:
         if outcome.failure is not None:
             results.append(trial.result(check, "fail", outcome.failure, case=outcome.case))
         for c in outcome.comparisons:
+            noise = outcome.noise.get(c.output)
             results.append(
                 trial.result(
                     check,
                     "pass" if c.agrees else "fail",
-                    c.detail,
+                    c.detail + _note(c, noise),
                     case=outcome.case,
                     output=c.output,
                     compared=c.compared,
@@ -91,6 +93,8 @@ def match_results(check: str, trial: Trial) -> list[CheckResult]:
                     min_cosine=c.min_cosine,
                     rms_error=c.rms_error,
                     argmax_agreement=c.argmax_agreement,
+                    noise_floor=noise.floor if noise else None,
+                    floor_ratio=noise.ratio if noise else None,
                     **_thresholds(trial, c.tolerance),
                 )
             )
@@ -117,6 +121,14 @@ def _pooled_decisions(check: str, trial: Trial) -> Iterator[CheckResult]:
             argmax_agreement=kept / total,
             **_thresholds(trial, None),
         )
+
+
+def _note(comparison: Comparison, noise: Noise | None) -> str:
+    """What is allowed has a reason only as far as it is near the noise. Too much of it fails nothing, and is said."""
+    if noise is None or comparison.tolerance is None:
+        return ""
+    times = looseness(comparison.tolerance, comparison.reference_rms or 0.0, noise.floor)
+    return "" if times is None else f"; note: the tolerance is loose, {times:.3g} times the noise floor"
 
 
 def _by_output(trial: Trial) -> dict[str, list[tuple[str, Comparison]]]:

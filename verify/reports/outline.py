@@ -145,6 +145,29 @@ def allowed(report: Report) -> list[str]:
     return [f"allowed: {next(iter(found), _formula(report.tolerance))}"]
 
 
+def loose(report: Report) -> list[str]:
+    """Returns a sentence, without its full stop, for each group of variants that are allowed far more than noise.
+
+    "loose in fp16: up to 2e+04 times the noise floor"
+    """
+    from onnxport.verify.noise_floor import looseness
+    from onnxport.verify.tolerance import ElementTolerance
+
+    worst_of: dict[str, float] = {}
+    for section in sections(report):
+        for check in section.checks:
+            if check.noise_floor is None or check.rtol is None or check.atol is None:
+                continue
+            tolerance = ElementTolerance(rtol=check.rtol, atol=check.atol)
+            times = looseness(tolerance, check.reference_rms or 0.0, check.noise_floor)
+            if times is not None:
+                worst_of[section.title] = max(times, worst_of.get(section.title, 0.0))
+    found: dict[str, list[str]] = {}
+    for title, times in worst_of.items():
+        found.setdefault(f"{times:.2g}", []).append(title)
+    return [f"loose in {', '.join(titles)}: up to {times} times the noise floor" for times, titles in found.items()]
+
+
 def flattened(tolerance: Tolerance | Statistics) -> dict[str, str]:
     """Returns every value of the criterion by its dotted name ("per_output.logits.rtol")."""
 
