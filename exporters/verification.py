@@ -122,6 +122,7 @@ def subjects(
                 outputs=component.outputs,
                 axes=component.axes,
                 opsets=entry.opsets,
+                ir_version=entry.ir_version,
                 vocabularies=component.vocabularies,
             ),
             criterion=_criterion(manifest, name, entry, rtol, atol),

@@ -58,7 +58,8 @@ class Vocabulary(Model):
 
 
 class GraphContract(Model):
-    """What a file is expected to say of itself. `opsets`: domain ("" is the ONNX domain) to version.
+    """What a file is expected to say of itself. `opsets`: domain ("" is the ONNX domain) to version; `ir_version`: None
+    where any that can be read will do.
 
     `vocabularies`: of the inputs that are looked up in a table, what they may hold.
     """
@@ -67,6 +68,7 @@ class GraphContract(Model):
     outputs: tuple[TensorSpec, ...]
     axes: dict[str, AxisRange] = Field(default_factory=dict)
     opsets: dict[str, int] = Field(default_factory=dict)
+    ir_version: int | None = None
     vocabularies: dict[str, Vocabulary] = Field(default_factory=dict)
 
     def written(self) -> GraphContract:
@@ -85,6 +87,7 @@ class GraphContract(Model):
             outputs=resolve(self.outputs),
             axes={name: axis for name, axis in self.axes.items() if name not in fixed},
             opsets=self.opsets,
+            ir_version=self.ir_version,
             vocabularies=self.vocabularies,
         )
 

@@ -45,7 +45,10 @@ def check_checker(inspection: Inspection) -> list[CheckResult]:
 
 
 def check_opset(inspection: Inspection) -> list[CheckResult]:
-    """The file imports exactly the opsets of the contract, with an IR version that can be read."""
+    """The file imports exactly the opsets of the contract, with its IR version, or one that can be read.
+
+    Each IR version needs an ONNX Runtime of its time: a file that moved on no longer loads where it was promised to.
+    """
     expected = {("" if domain == "ai.onnx" else domain): v for domain, v in inspection.subject.contract.opsets.items()}
     if not expected:
         return [inspection.result("graph.opset", "skip", "the contract names no opsets")]
@@ -55,6 +58,8 @@ def check_opset(inspection: Inspection) -> list[CheckResult]:
         problems.append(f"the file imports {_opsets(facts.opsets)}, expected {_opsets(expected)}")
     if not _OLDEST_IR_VERSION <= facts.ir_version <= onnx.IR_VERSION:
         problems.append(f"IR version {facts.ir_version}, expected {_OLDEST_IR_VERSION} to {onnx.IR_VERSION}")
+    elif inspection.subject.contract.ir_version not in (None, facts.ir_version):
+        problems.append(f"IR version {facts.ir_version}, expected {inspection.subject.contract.ir_version}")
     if problems:
         return [inspection.result("graph.opset", "fail", "; ".join(problems))]
     return [inspection.result("graph.opset", "pass", f"{_opsets(facts.opsets)}, IR version {facts.ir_version}")]

@@ -183,6 +183,13 @@ def test_ir_versions_that_cannot_be_read(version: int, build, save, subject_of) 
     assert (result.verdict, result.detail) == ("fail", f"IR version {version}, expected 3 to {onnx.IR_VERSION}")
 
 
+def test_another_ir_version_than_promised(build, save, subject_of, contract) -> None:
+    promised = contract.model_copy(update={"ir_version": 8})
+    assert ask("graph.opset", subject_of(save(build(ir_version=8)), contract=promised)).verdict == "pass"
+    result = ask("graph.opset", subject_of(save(build(ir_version=10)), contract=promised))
+    assert (result.verdict, result.detail) == ("fail", "IR version 10, expected 8")
+
+
 def test_no_opsets_promised(build, save, subject_of, contract) -> None:
     promised = contract.model_copy(update={"opsets": {}})
     assert ask("graph.opset", subject_of(save(build()), contract=promised)).verdict == "skip"
