@@ -19,7 +19,7 @@ from onnxport.exporters.hub_options import HubOptions
 from onnxport.exporters.loading import load
 from onnxport.exporters.onnx_facts import FileFacts, read_facts
 from onnxport.exporters.recipe import Recipe
-from onnxport.exporters.reference import Recording, record, with_invariants
+from onnxport.exporters.reference import Recording, record, with_float64, with_invariants
 from onnxport.exporters.signature import probe_contract
 from onnxport.exporters.verification import only, require_provider
 from onnxport.verify.cases import Case
@@ -28,7 +28,7 @@ from onnxport.verify.errors import VerificationError
 from onnxport.verify.report import CheckResult, Report, Verdict
 from onnxport.verify.runners import CPU, Recorded
 from onnxport.verify.subject import Subject
-from onnxport.verify.suites import in_suite
+from onnxport.verify.suites import in_suite, measures_noise
 from onnxport.verify.tolerance import Criterion, Tolerance
 from onnxport.verify.verification import verify_subject
 
@@ -99,10 +99,8 @@ def ask_source(
     recording = record(exportable, only(exportable.cases(recipe.suite), case, f"suite {recipe.suite}"), _silent)
     if in_suite("rows.independent", recipe.suite):
         recording = with_invariants(recording, exportable, contract, recipe)
-    answers = {
-        name: {ours: answer[theirs] for ours, theirs in outputs.items()}
-        for name, answer in recording.runner.outputs.items()
-    }
+    if measures_noise(recipe.suite):
+        recording = with_float64(recording, exportable)
     subject = Subject(
         component=_COMPONENT,
         variant=path.name,
@@ -115,7 +113,7 @@ def ask_source(
     return FileQuestion(
         subject=subject,
         cases=tuple(_in_types_of(facts, one) for one in recording.cases),
-        recording=replace(recording, runner=Recorded(recording.runner.name, answers)),
+        recording=replace(recording, runner=_renamed(recording.runner, outputs)),
         names=(*_check_names(path, facts, contract, outputs, lacking), _check_axes(path, facts, contract, outputs)),
         suite=recipe.suite,
     )
@@ -175,6 +173,15 @@ def _matched_outputs(facts: FileFacts, contract: GraphContract, source: str) -> 
             "none is common to both. Give the source, or the --task, that the file was made from."
         )
     return names
+
+
+def _renamed(answers: Recorded, outputs: Mapping[str, str]) -> Recorded:
+    """Returns what the file can be asked of the answers, under its own names."""
+
+    def chosen(cases: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, np.ndarray]]:
+        return {case: {ours: found[theirs] for ours, theirs in outputs.items()} for case, found in cases.items()}
+
+    return replace(answers, outputs=chosen(answers.outputs), precise=chosen(answers.precise))
 
 
 def _contract(facts: FileFacts, contract: GraphContract, outputs: Mapping[str, str]) -> GraphContract:

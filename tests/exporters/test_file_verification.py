@@ -13,6 +13,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+from onnxport.exporters import export
 from onnxport.exporters.cli.app import run
 from onnxport.exporters.file_verification import ask_source, verify_file
 from onnxport.exporters.hub_options import HubOptions
@@ -226,22 +227,39 @@ def test_another_checkpoint_fails(make_file: FileMaker, make_checkpoint: Callabl
     assert verified(make_file(), other).verdict == "fail"
 
 
-@pytest.mark.parametrize(
-    ("variant", "expected"), [("fp16", FLOAT16), ("int8", Statistics(min_cosine=0.9, min_argmax_agreement=0.9))]
-)
-def test_the_criterion_is_that_of_the_precision(
-    variant: str, expected: object, make_checkpoint: Callable[..., Path], tmp_path: Path
-) -> None:
-    from onnxport.exporters import export
-
+def test_the_criterion_is_that_of_the_precision(make_checkpoint: Callable[..., Path], tmp_path: Path) -> None:
     source = str(make_checkpoint("bert", num_hidden_layers=1))  # float16 adds up over layers of weights this large
-    bundle = export(source, tmp_path / "out", recipe=Recipe(variants=("base", variant)), verify=False)
-    question = ask_source(bundle.file(variant), source, QUICK, HubOptions())
-    assert question.subject.criterion == expected
-    assert not details(verify_file(question), "fail")
-    strict = ask_source(bundle.file(variant), source, QUICK.model_copy(update={"rtol": 1e-6}), HubOptions())
+    bundle = export(source, tmp_path / "out", recipe=Recipe(variants=("fp16", "int8")), verify=False)
+    half = ask_source(bundle.file("fp16"), source, QUICK, HubOptions())
+    assert half.subject.criterion == FLOAT16
+    assert not details(verify_file(half), "fail")
+    quantised = ask_source(bundle.file("int8"), source, QUICK, HubOptions())
+    assert quantised.subject.criterion == Statistics(min_cosine=0.9, min_argmax_agreement=0.9)
+    assert not details(verify_file(quantised), "fail")
+    strict = ask_source(bundle.file("int8"), source, QUICK.model_copy(update={"rtol": 1e-6}), HubOptions())
     assert strict.subject.criterion == Tolerance(rtol=1e-6, atol=FLOAT32.atol)
     assert verify_file(strict).verdict == "fail"
+
+
+def test_extra_outputs_are_asked_of_the_source(checkpoint: Path, tmp_path: Path) -> None:
+    bundle = export(checkpoint, tmp_path / "out", recipe=Recipe(outputs=("hidden_states",)), verify=False)
+    report = verified(bundle.file("base"), checkpoint)
+    assert report.verdict == "pass"
+    assert {check.output for check in report.checks} >= {"last_hidden_state", "hidden_states.0", "hidden_states.2"}
+
+
+def test_a_plain_module_is_a_source_too(plain_modules: str, tmp_path: Path) -> None:
+    source = f"{plain_modules}:bag_classifier"
+    bundle = export(source, tmp_path / "out", verify=False)
+    assert verify_file(ask_source(bundle.file("base"), source, QUICK, HubOptions())).verdict == "pass"
+
+
+def test_a_full_suite_has_the_noise_floor_of_what_is_compared(make_file: FileMaker, checkpoint: Path) -> None:
+    path = make_file(outputs=OUTPUTS[:1], after=lambda _, hidden, pooled: (hidden,))
+    question = ask_source(path, str(checkpoint), Recipe(suite="full"), HubOptions(), case="padding.left")
+    report = verify_file(question)
+    assert not details(report, "fail")
+    assert [check.output for check in report.checks if check.noise_floor is not None] == [OUTPUTS[0]]
 
 
 def test_one_case_alone(make_file: FileMaker, checkpoint: Path) -> None:
