@@ -121,6 +121,9 @@ def test_full_exports_and_verifications_tell_the_floor(
     assert {"random.2x8", "padding.right"} <= set(floors["full"])
     assert all(0 < floor < 1e-4 for floor in floors["full"].values())
     assert not floors["standard"]
+    assert run(["verify", str(tmp_path / "out"), "--json", "--suite", "full", "--rtol", "0.9", "--atol", "0.3"]) == 1
+    too_much = Report.from_json(capsys.readouterr().out)
+    assert {c.case for c in too_much.checks if c.verdict == "fail"} == {"power.weights"}
     for name in ("export", "full"):
         planted = {c.case: c.verdict for c in found[name].checks if (c.case or "").startswith("power.")}
         assert planted == {"power.mask": "pass", "power.swapped": "pass", "power.weights": "pass"}
