@@ -217,6 +217,9 @@ def _verify_file(
 
         recipe = Recipe(task=task, suite=suite or "standard", rtol=rtol, atol=atol)
         question = ask_source(file, against, recipe, hub, case=case, provider=provider)
+        for check in question.names:
+            if check.verdict == "skip":
+                stage.note(check.detail)
         for refused, reason in question.recording.refused.items():
             stage.note(f"case {refused} left out: {reason}")
     with console.stage("Verify"):

@@ -278,11 +278,16 @@ def test_what_cannot_be_asked(make_file: FileMaker, checkpoint: Path) -> None:
 
 
 class TestCommand:
-    def test_agrees(self, make_file: FileMaker, checkpoint: Path, tmp_path: Path) -> None:
+    def test_agrees(
+        self, make_file: FileMaker, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         reports = [str(tmp_path / f"report.{suffix}") for suffix in ("json", "xml", "md", "html")]
         asked = [part for report in reports for part in ("--report", report)]
-        command = ["verify", str(make_file()), "--against", str(checkpoint), "--suite", "quick", *asked]
+        path = make_file(inputs=("input_ids",))
+        command = ["verify", str(path), "--against", str(checkpoint), "--suite", "quick", *asked]
         assert run([*command, "--task", "feature-extraction"]) == 0
+        told = " ".join(capsys.readouterr().err.split())
+        assert "no input attention_mask: the source was run without it" in told, "nobody should miss a lost mask"
         assert Report.from_json(Path(reports[0]).read_bytes()).verdict == "pass"
         assert all("other.onnx" in Path(report).read_text() for report in reports)
 
