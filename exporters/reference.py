@@ -120,9 +120,12 @@ def with_float64(recording: Recording, exportable: Exportable) -> Recording:
 
     Where there are none, a skipped check says why.
     """
-    short = {case.name for case in exportable.cases("quick")}
+    names = {case.name for case in exportable.cases("quick")}
+    short = [case for case in recording.cases if case.name in names]
     try:
-        precise = run_in_float64(exportable, [case for case in recording.cases if case.name in short])
+        if not short:
+            raise SignatureError("none of the cases is one of suite quick")
+        precise = run_in_float64(exportable, short)
     except SignatureError as e:
         skip = CheckResult(id="outputs.match", verdict="skip", detail=f"the noise floor is not measured: {e}")
         return replace(recording, checks=(*recording.checks, skip))

@@ -53,13 +53,14 @@ def narrows():
 
 
 @pytest.fixture
-def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tuple[Recording, nn.Module]]:
+def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Recording, nn.Module]]:
     (tmp_path / "float64_nets.py").write_text(FACTORIES)
     monkeypatch.syspath_prepend(tmp_path)
 
-    def recorded(factory: str) -> tuple[Recording, nn.Module]:
+    def recorded(factory: str, only: str | None = None) -> tuple[Recording, nn.Module]:
         exportable = load_plain_module(f"float64_nets:{factory}", Recipe())
-        recording = record(exportable, exportable.cases("standard"), lambda done, total: None)
+        cases = [case for case in exportable.cases("standard") if only in (None, case.name)]
+        recording = record(exportable, cases, lambda done, total: None)
         before = {name: tensor.clone() for name, tensor in _tensors(exportable.module).items()}
         recording = with_float64(recording, exportable)
         after = _tensors(exportable.module)
@@ -99,6 +100,12 @@ def test_a_module_that_does_not_run_in_float64_is_a_skip_with_the_reason(factory
     assert (skip.id, skip.verdict) == ("outputs.match", "skip")
     assert skip.detail.startswith(f"the noise floor is not measured: {why}")
     assert not recording.runner.precise
+
+
+def test_a_case_of_a_larger_suite_alone_has_no_floor_and_says_so(recorded) -> None:
+    recording, _ = recorded("plain", only="sizes.1")
+    (skip,) = recording.checks
+    assert skip.detail == "the noise floor is not measured: none of the cases is one of suite quick"
 
 
 def test_full_exports_and_verifications_tell_the_floor(
