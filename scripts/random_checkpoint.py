@@ -29,8 +29,9 @@ def write_checkpoint(out: Path, *, layers: int, hidden: int, vocabulary: int) ->
         )
     )
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(0, 0.03)
+        for name, parameter in model.named_parameters():
+            # A layer norm that scales by 0.03 would make every output the same, whatever the input.
+            parameter.normal_(1.0 if name.endswith("LayerNorm.weight") else 0.0, 0.03)
     model.save_pretrained(out)
     words = [*SPECIAL, *(f"word{number}" for number in range(vocabulary - len(SPECIAL)))]
     tokenizer = BertWordPieceTokenizer({word: number for number, word in enumerate(words)})
