@@ -37,13 +37,14 @@ def test_the_protocol(text) -> None:
     cases = {case.name: case.inputs for case in text().cases("standard")}
     assert set(cases) == {
         "random.1x1", "random.2x8", "random.1x23", "random.4x5", "random.1x64", "padding.right", "padding.left",
-        "padding.interleaved", "ids.same", "ids.bounds", "types.last", "text", "text.pairs", "text.languages",
-        "text.special",
+        "padding.interleaved", "ids.same", "ids.bounds", "types.last", "text", "text.pairs",
     }  # fmt: skip
     assert not cases["ids.same"]["input_ids"].any()
     assert set(cases["ids.bounds"]["input_ids"].flat) == {0, 95}
     assert cases["types.last"]["token_type_ids"].all()
-    special = set(cases["text.special"]["input_ids"].flat)
+    full = {case.name: case.inputs for case in text().cases("full")}
+    assert {"text.languages", "text.special", "random.2x64"} <= set(full) - set(cases)
+    special = set(full["text.special"]["input_ids"].flat)
     assert {1, 2, 3, 4} <= special  # unknown, [CLS], [SEP], [MASK]
     assert all((inputs["input_ids"] >= 0).all() and (inputs["input_ids"] < 96).all() for inputs in cases.values())
 
