@@ -17,7 +17,7 @@ from onnxport.exporters.hub_options import HubOptions
 from onnxport.exporters.manifest import Component, Manifest, Preprocessing, Source, VariantEntry, Verification
 from onnxport.exporters.onnx_writer import write_model
 from onnxport.exporters.progress import SILENT, Progress
-from onnxport.exporters.recipe import Recipe
+from onnxport.exporters.recipe import Recipe, check_required_fusions
 from onnxport.exporters.reference import Recording, record, with_float64, with_invariants
 from onnxport.exporters.staging import Staging
 from onnxport.exporters.suggestion import expected_one_of
@@ -132,10 +132,7 @@ def _check_variants(recipe: Recipe) -> None:
     unknown = [name for name in recipe.variants if name not in KINDS]
     if unknown:
         raise RecipeError(f"unknown variant {unknown[0]!r}: {expected_one_of(unknown[0], KINDS)}")
-    if recipe.require_fusion and "optimized" not in recipe.variants:
-        raise RecipeError(
-            "--require-fusion counts nodes of the variant 'optimized', which is not among the variants asked"
-        )
+    check_required_fusions(recipe)
 
 
 def _variants(recipe: Recipe) -> tuple[str, ...]:

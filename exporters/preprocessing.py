@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxport.exporters.errors import SourceError
-from onnxport.exporters.sentence_modules import read_stage_entries
+from onnxport.exporters.sentence_modules import MODULES, read_stage_entries
 
 # Everything beside the weights that a consumer of the checkpoint reads.
 _COPIED = (
@@ -28,7 +28,7 @@ _COPIED = (
     "chat_template.jinja",
     "preprocessor_config.json",
     "processor_config.json",
-    "modules.json",
+    MODULES,
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
     "LICENSE",

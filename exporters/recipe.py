@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
+from onnxport.exporters.errors import RecipeError
 from onnxport.verify.contract import Dim, Model
 from onnxport.verify.tolerance import FLOAT16, FLOAT32, ElementTolerance, Statistics, Tolerance
 
@@ -84,3 +85,16 @@ class Recipe(Model):
                         f"axes of input {name!r}: a dimension is an axis name or a size from 1, not {dim!r}"
                     )
         return self
+
+
+def check_required_fusions(recipe: Recipe) -> None:
+    """Makes sure that there is a graph to count the required fusions in.
+
+    Raises:
+        RecipeError: `require_fusion` asks for some, and `optimized` is not among the variants.
+    """
+    if recipe.require_fusion and "optimized" not in recipe.variants:
+        raise RecipeError(
+            "require_fusion (--require-fusion) counts nodes of the variant optimized, which is not among "
+            f"{', '.join(recipe.variants)}; add --variant optimized"
+        )

@@ -16,7 +16,7 @@ import yaml
 from pydantic import ValidationError
 
 from onnxport.exporters.errors import RecipeError
-from onnxport.exporters.recipe import Recipe
+from onnxport.exporters.recipe import Recipe, check_required_fusions
 from onnxport.exporters.suggestion import expected_one_of
 
 Location = tuple[str | int, ...]
@@ -69,11 +69,7 @@ def override(recipe: Recipe, **flags: Any) -> Recipe:
             continue
         data[field] = {**data[field], **value} if isinstance(value, Mapping) else value
     result = _checked(data, _flag_name)
-    if result.require_fusion and "optimized" not in result.variants:  # only now: a file may leave it to the flags
-        raise RecipeError(
-            "require_fusion (--require-fusion) counts nodes of the variant optimized, which is not among "
-            f"{', '.join(result.variants)}; add --variant optimized"
-        )
+    check_required_fusions(result)  # only now: a file may leave it to the flags
     return result
 
 

