@@ -1,0 +1,22 @@
+"""The module as engines see it: tensors in, tensors out, in the order of the graph."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from onnxport.exporters.exportable import Exportable
+
+
+class ByKeyword(nn.Module):
+    """Takes the inputs in the graph's order and hands them on by keyword: by position, some models swap them."""
+
+    def __init__(self, exportable: Exportable, names: tuple[str, ...]) -> None:
+        super().__init__()
+        self.model = exportable.module
+        self._exportable = exportable
+        self._names = names
+        # Tracing restores the wrapper's mode on the way out; a wrapper in train mode would put dropout back on.
+        self.eval()
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        return tuple(self._exportable.run(dict(zip(self._names, inputs, strict=True))).values())
