@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from onnxport.verify.errors import VerificationError
+from onnxport.verify.blocks import Block, blocks_of
+from onnxport.verify.decisions import decisions_kept, top_kept
+from onnxport.verify.percentiles import percentiles
 from onnxport.verify.tolerance import Criterion, ElementTolerance, Statistics, Tolerance
 
-_BLOCK_ELEMENTS = 2**16
 _EXACT = ElementTolerance(rtol=0.0, atol=0.0)
+PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,14 @@ class Comparison:
         padded_max_abs_diff: largest |a - b| at padded positions. None: there are none.
         min_cosine: smallest cosine between the rows (last axis) of both; one column is one row.
         rms_error: RMS of a - b over the RMS of b.
+        sqnr_db: 10 log10(power of b / power of a - b), infinite where both are equal; as all that follow up to
+            `top_entries`, only for statistics.
+        abs_diff_percentiles: percent to the percentile of |a - b|, for 50, 90, 99 and 99.9.
+        p99_error: the 99th percentile over the RMS of b.
         argmax_agreement, decisions: share of decisions kept, of how many. One case has few: `outputs.match` judges
             them over all cases, and no comparison fails by them.
+        topk_agreement, top_entries: share kept of the `top_k` highest entries of each decision, of how many; judged
+            like decisions.
         reference_rms, reference_max_abs, reference_count: over the finite elements of the reference.
         tolerance: what each element was allowed; None for statistics.
     """
@@ -53,8 +61,13 @@ class Comparison:
     padded_max_abs_diff: float | None = None
     min_cosine: float | None = None
     rms_error: float | None = None
+    sqnr_db: float | None = None
+    abs_diff_percentiles: Mapping[float, float] = field(default_factory=dict)
+    p99_error: float | None = None
     argmax_agreement: float | None = None
     decisions: int = 0
+    topk_agreement: float | None = None
+    top_entries: int = 0
     reference_rms: float | None = None
     reference_max_abs: float | None = None
     reference_count: int = 0
@@ -124,11 +137,16 @@ def compare_output(
     is_float = _kind(reference.dtype) == "float"
     tolerance = (criterion.of(name) if isinstance(criterion, Tolerance) else None) if is_float else _EXACT
     sums = _Sums(tolerance or _EXACT)
-    for block in _blocks(reference, candidate, real):
+    for block in blocks_of(reference, candidate, real):
         sums.add(block)
-    kept = total = 0
+    spread = _Spread()
+    if isinstance(criterion, Statistics) and is_float and sums.compared:
+        spread = _Spread.of(sums, percentiles(lambda: _errors(reference, candidate, real), PERCENTILES))
+    kept = total = top = entries = 0
     if isinstance(criterion, Statistics) and name in criterion.decisions and sums.compared:
-        kept, total = decisions_kept(reference, candidate, criterion.decisions[name], real)
+        axis = criterion.decisions[name]
+        kept, total = decisions_kept(reference, candidate, axis, real)
+        top, entries = top_kept(reference, candidate, axis, criterion.top_k, real)
     agreement = kept / total if total else None
 
     if not sums.compared:
@@ -138,11 +156,11 @@ def compare_output(
         problems = _element_problems(sums, tolerance, reference, candidate)
     else:
         assert isinstance(criterion, Statistics)
-        problems = _statistics_problems(sums, criterion, reference.shape)
+        problems = _statistics_problems(sums, spread, criterion, reference.shape)
     return Comparison(
         name,
         agrees=not problems,
-        detail="; ".join(problems) or _closeness(sums, tolerance, agreement),
+        detail="; ".join(problems) or _closeness(sums, spread, tolerance, agreement),
         compared=sums.compared,
         max_abs_diff=sums.max_abs_diff,
         max_rel_diff=sums.max_rel_diff,
@@ -152,8 +170,13 @@ def compare_output(
         padded_max_abs_diff=sums.padded_max_abs_diff,
         min_cosine=sums.min_cosine if is_float else None,
         rms_error=sums.rms_error if is_float else None,
+        sqnr_db=spread.sqnr_db,
+        abs_diff_percentiles=spread.abs_diff_percentiles,
+        p99_error=spread.p99_error,
         argmax_agreement=agreement,
         decisions=total,
+        topk_agreement=top / entries if entries else None,
+        top_entries=entries,
         reference_rms=sums.strength.rms,
         reference_max_abs=sums.strength.max_abs,
         reference_count=sums.strength.count,
@@ -161,67 +184,18 @@ def compare_output(
     )
 
 
-def decisions_kept(
-    reference: np.ndarray, candidate: np.ndarray, axis: int, real: np.ndarray | None = None
-) -> tuple[int, int]:
-    """Returns how many decisions (argmax along `axis`) the candidate keeps, and of how many.
-
-    Padded positions take no part: along `axis` they cannot be chosen, elsewhere they are not counted. A choice that the
-    reference rates as high as its own (a tie) is kept.
-
-    Raises:
-        VerificationError: the output has no such axis.
-    """
-    if not -reference.ndim <= axis < reference.ndim:
-        raise VerificationError(
-            f"A decision is to be taken along axis {axis}, and the output has the shape {list(reference.shape)}. "
-            "Name one of its axes."
-        )
-    counted = np.ones(np.delete(reference.shape, axis), dtype=bool)
-    if real is not None:
-        allowed = np.broadcast_to(real, reference.shape)
-        counted = np.asarray(allowed.any(axis=axis))
-        if real.shape[axis] != 1:
-            reference = np.where(allowed, reference, -np.inf)
-            candidate = np.where(allowed, candidate, -np.inf)
-    if not counted.any():
-        return 0, 0
-    best = reference.max(axis=axis)
-    chosen = np.take_along_axis(reference, np.expand_dims(candidate.argmax(axis=axis), axis), axis).squeeze(axis)
-    return int(np.sum((chosen == best)[counted])), int(np.sum(counted))
+def _abs_diff(a: np.ndarray, b: np.ndarray, equal: np.ndarray, finite: np.ndarray) -> np.ndarray:
+    """Returns |a - b|: infinite where one of them is not finite and they are not equal."""
+    with np.errstate(all="ignore"):
+        return np.where(equal, 0.0, np.where(finite, np.abs(a - b), np.inf))
 
 
-@dataclass(frozen=True)
-class _Block:
-    """Some rows of both arrays: [rows, columns]. `start` is the flat position of the first element.
-
-    A row runs along the last axis. Where that has one element, which has no direction, all elements are one row.
-    """
-
-    start: int
-    reference: np.ndarray
-    candidate: np.ndarray
-    real: np.ndarray
-
-
-def _blocks(reference: np.ndarray, candidate: np.ndarray, real: np.ndarray | None) -> Iterator[_Block]:
-    if reference.size == 0:
-        return
-    columns = reference.shape[-1] if reference.ndim and reference.shape[-1] > 1 else reference.size
-    rows = reference.size // columns
-    expected, actual = reference.reshape(rows, columns), candidate.reshape(rows, columns)
-    if real is None:
-        mask = np.ones((1, 1), dtype=bool)
-    else:  # one column is enough where the mask does not change along a row
-        wide = real.ndim > 0 and real.shape[-1] != 1
-        leading = reference.shape[:-1]
-        mask = np.broadcast_to(real, (*leading, columns if wide else 1)).reshape(rows, -1)
-    step = max(1, _BLOCK_ELEMENTS // columns)
-    for row in range(0, rows, step):
-        part = slice(row, row + step)
-        b = expected[part]
-        here = mask if len(mask) == 1 else mask[part]
-        yield _Block(row * columns, b, actual[part], np.broadcast_to(here, b.shape))
+def _errors(reference: np.ndarray, candidate: np.ndarray, real: np.ndarray | None) -> Iterator[np.ndarray]:
+    """Yields |a - b| at real positions, block by block."""
+    for block in blocks_of(reference, candidate, real):
+        b, a = block.reference.astype(np.float64), block.candidate.astype(np.float64)
+        equal = (a == b) | (np.isnan(a) & np.isnan(b))
+        yield _abs_diff(a, b, equal, np.isfinite(a) & np.isfinite(b))[block.real]
 
 
 @dataclass
@@ -262,14 +236,14 @@ class _Sums:
     worst_row: int = 0
     _square_errors: float = 0.0
 
-    def add(self, block: _Block) -> None:
+    def add(self, block: Block) -> None:
         equal = block.reference == block.candidate  # before the cast: int64 does not fit into float64
         b, a = block.reference.astype(np.float64), block.candidate.astype(np.float64)
         a_finite, b_finite, real = np.isfinite(a), np.isfinite(b), block.real
         equal |= np.isnan(a) & np.isnan(b)
         finite = a_finite & b_finite
+        diff = _abs_diff(a, b, equal, finite)
         with np.errstate(all="ignore"):
-            diff = np.where(equal, 0.0, np.where(finite, np.abs(a - b), np.inf))
             size = np.abs(b)
             allowed = self.tolerance.atol + self.tolerance.rtol * size
             inexact = self.tolerance != _EXACT
@@ -319,11 +293,26 @@ class _Sums:
             self.min_cosine, self.worst_row = float(cosine[row]), start + row * a.shape[-1]
 
 
+@dataclass(frozen=True)
+class _Spread:
+    """How the errors of an output are spread: what is told and judged of lower precision only."""
+
+    sqnr_db: float | None = None
+    abs_diff_percentiles: Mapping[float, float] = field(default_factory=dict)
+    p99_error: float | None = None
+
+    @classmethod
+    def of(cls, sums: _Sums, found: Mapping[float, float]) -> _Spread:
+        p99, rms = found[99.0], sums.strength.rms or 0.0
+        relative = p99 / rms if rms else 0.0 if p99 == 0.0 else math.inf
+        return cls(-20 * math.log10(sums.rms_error) if sums.rms_error else math.inf, found, relative)
+
+
 def _without_values(name: str, detail: str, reference: np.ndarray, real: np.ndarray | None) -> Comparison:
     """The outcome where it does not come to values; how large the reference is still counts for its sensitivity."""
     strength = _Strength()
     if _kind(reference.dtype) != "other":
-        for block in _blocks(reference, reference, real):
+        for block in blocks_of(reference, reference, real):
             strength.add(block.reference.astype(np.float64), block.real)
     return Comparison(
         name,
@@ -351,13 +340,18 @@ def _element_problems(
     ]
 
 
-def _statistics_problems(sums: _Sums, wanted: Statistics, shape: tuple[int, ...]) -> list[str]:
+def _statistics_problems(sums: _Sums, spread: _Spread, wanted: Statistics, shape: tuple[int, ...]) -> list[str]:
     problems = _nonfinite_problems(sums)
     if sums.min_cosine is None or not sums.min_cosine >= wanted.min_cosine:
         row = list((_index(sums.worst_row, shape) or ())[:-1])
         problems.append(f"cosine {sums.min_cosine:.6g} in row {row}, wanted at least {wanted.min_cosine:.6g}")
     if not sums.rms_error <= wanted.max_rms_error:
         problems.append(f"RMS error {sums.rms_error:.4g} of the reference, allowed {wanted.max_rms_error:.4g}")
+    if spread.sqnr_db is None or not spread.sqnr_db >= wanted.min_sqnr_db:
+        problems.append(f"SQNR {spread.sqnr_db:.4g} dB, wanted at least {wanted.min_sqnr_db:.4g} dB")
+    if spread.p99_error is None or not spread.p99_error <= wanted.max_p99_error:
+        told = f"one difference in a hundred is at least {spread.p99_error:.4g} of the reference's RMS"
+        problems.append(f"{told}, allowed {wanted.max_p99_error:.4g} (max_p99_error)")
     return problems
 
 
@@ -370,11 +364,14 @@ def _nonfinite_problems(sums: _Sums) -> list[str]:
     return problems
 
 
-def _closeness(sums: _Sums, tolerance: ElementTolerance | None, agreement: float | None) -> str:
+def _closeness(sums: _Sums, spread: _Spread, tolerance: ElementTolerance | None, agreement: float | None) -> str:
     if tolerance is not None:
         return f"largest difference {sums.max_abs_diff:.3g}, {sums.worst_ratio:.3g} times the allowed one"
     kept = "" if agreement is None else f", {agreement:.4g} of the decisions kept"
-    return f"smallest cosine {sums.min_cosine:.6g}, RMS error {sums.rms_error:.3g} of the reference{kept}"
+    noise = (
+        f"RMS error {sums.rms_error:.3g} of the reference (SQNR {spread.sqnr_db:.3g} dB, p99 {spread.p99_error:.3g})"
+    )
+    return f"smallest cosine {sums.min_cosine:.6g}, {noise}{kept}"
 
 
 def _index(position: int | None, shape: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -44,10 +44,16 @@ class CheckResult(Model):
         compared: number of elements compared.
         padded_max_abs_diff: largest difference at padded positions; the other numbers are over real positions.
         rms_error: RMS of the difference over the RMS of the reference.
+        sqnr_db: power of the reference over the power of the difference, in dB; with the numbers that follow up to
+            `topk_agreement`, of graphs of lower precision.
+        p50_abs_diff, p90_abs_diff, p99_abs_diff, p99_9_abs_diff: percentiles of the absolute difference.
+        p99_error: p99_abs_diff over the RMS of the reference.
+        argmax_agreement: share of decisions kept. topk_agreement: share kept of the `top_k` highest entries of each.
         noise_floor: largest difference of the reference from itself in float64.
         floor_ratio: largest difference of the candidate from the reference in float64, over `noise_floor`.
-        rtol, atol: the tolerance that was used. min_cosine_allowed, max_rms_error_allowed,
-            min_argmax_agreement_allowed: the thresholds that were used.
+        rtol, atol: the tolerance that was used. min_cosine_allowed, max_rms_error_allowed, min_sqnr_db_allowed,
+            max_p99_error_allowed, min_argmax_agreement_allowed, min_topk_agreement_allowed: the thresholds that were
+            used.
     """
 
     id: str
@@ -65,14 +71,25 @@ class CheckResult(Model):
     padded_max_abs_diff: Number | None = None
     min_cosine: Number | None = None
     rms_error: Number | None = None
+    sqnr_db: Number | None = None
+    p50_abs_diff: Number | None = None
+    p90_abs_diff: Number | None = None
+    p99_abs_diff: Number | None = None
+    p99_9_abs_diff: Number | None = None
+    p99_error: Number | None = None
     argmax_agreement: Number | None = None
+    top_k: int | None = None
+    topk_agreement: Number | None = None
     noise_floor: Number | None = None
     floor_ratio: Number | None = None
     rtol: Number | None = None
     atol: Number | None = None
     min_cosine_allowed: Number | None = None
     max_rms_error_allowed: Number | None = None
+    min_sqnr_db_allowed: Number | None = None
+    max_p99_error_allowed: Number | None = None
     min_argmax_agreement_allowed: Number | None = None
+    min_topk_agreement_allowed: Number | None = None
 
 
 class Summary(Model):

@@ -42,7 +42,10 @@ def worst_of(found: Sequence[Located]) -> Worst:
         "worst_ratio": _extreme(max, [c.worst_ratio for c in comparisons]),
         "min_cosine": _extreme(min, [c.min_cosine for c in comparisons]),
         "rms_error": _extreme(max, [c.rms_error for c in comparisons]),
+        "sqnr_db": _extreme(min, [c.sqnr_db for c in comparisons]),
+        "p99_error": _extreme(max, [c.p99_error for c in comparisons]),
         "argmax_agreement": _extreme(min, [c.argmax_agreement for c in comparisons]),
+        "topk_agreement": _extreme(min, [c.topk_agreement for c in comparisons]),
         "rtol": tolerance.rtol if tolerance else None,
         "atol": tolerance.atol if tolerance else None,
     }

@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 _FAILURES_AT_ONCE = 5
 _SKIP_WIDTH = 100
 
+_STATISTICS = {
+    "worst cosine": "min_cosine",
+    "worst SQNR, dB": "sqnr_db",
+    "decisions kept": "argmax_agreement",
+    "top k kept": "topk_agreement",
+}
+"""Row of the table to the number whose smallest value it shows."""
+
 _STYLE = {"pass": "green", "fail": "bold red", "skip": "dim", "": ""}
 
 
@@ -70,7 +78,7 @@ def _show_table(console: Console, title: str, checks: Sequence[CheckResult]) -> 
     for name in families:
         verdicts = [together([check for check in column if family(check) == name]) for column in columns.values()]
         table.add_row(name, *(Text(v, style=_STYLE[v]) for v in verdicts))
-    for name, number in (("worst cosine", "min_cosine"), ("decisions kept", "argmax_agreement")):
+    for name, number in _STATISTICS.items():
         found = [_smallest(number, column) for column in columns.values()]
         if any(found):
             table.add_row(name, *found)

@@ -101,8 +101,9 @@ def write_reproduction(
         ratio = _BY_ELEMENT.format(atol=allowed.atol, rtol=allowed.rtol)
         told = f"{allowed.atol:.3g} + {allowed.rtol:.3g} * |expected|"
     else:
-        ratio = _BY_STATISTICS.format(rms=allowed.max_rms_error, angle=max(1 - allowed.min_cosine, 1e-12))
-        told = f"RMS {allowed.max_rms_error:.3g} of the expected, cosine {allowed.min_cosine:.3g}"
+        rms = min(allowed.max_rms_error, 10 ** (-allowed.min_sqnr_db / 20))
+        ratio = _BY_STATISTICS.format(rms=rms, angle=max(1 - allowed.min_cosine, 1e-12))
+        told = f"RMS {rms:.3g} of the expected, cosine {allowed.min_cosine:.3g}"
     title = f"{layer.module or 'the model'} ({layer.kind})"
     script = _SCRIPT.format(title=title, options=_options(options), ratio=ratio, allowed=told)
     (folder / "reproduce.py").write_text(script, encoding="utf-8")

@@ -156,7 +156,7 @@ def layer_criterion(criterion: Criterion, reference: np.ndarray, real: np.ndarra
 
 
 def ratio(comparison: Comparison, criterion: Criterion) -> float:
-    """Returns the largest difference over the allowed one: of statistics, the worse of the two; above 1 is too much."""
+    """Returns the largest difference over the allowed one: of statistics, the worst of all; above 1 is too much."""
     if comparison.unexpected_nonfinite:
         return float("inf")
     if isinstance(criterion, Tolerance):
@@ -164,7 +164,8 @@ def ratio(comparison: Comparison, criterion: Criterion) -> float:
     if comparison.min_cosine is None or comparison.rms_error is None:
         return 0.0
     angle = (1 - comparison.min_cosine) / max(1 - criterion.min_cosine, 1e-12)
-    return max(angle, comparison.rms_error / criterion.max_rms_error)
+    rms = min(criterion.max_rms_error, 10 ** (-criterion.min_sqnr_db / 20))  # the stricter name of one quantity
+    return max(angle, comparison.rms_error / rms, (comparison.p99_error or 0.0) / criterion.max_p99_error)
 
 
 def real_rows(case: Case, shape: tuple[int, ...]) -> np.ndarray | None:

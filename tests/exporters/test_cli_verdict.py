@@ -98,8 +98,9 @@ def test_nothing_compared_is_a_failure_with_its_reason(capsys: pytest.CaptureFix
     [
         (Tolerance(rtol=0.01, atol=0.005), "allowed: |difference| <= 0.005 + 0.01 * |reference|"),
         (
-            Statistics(min_cosine=0.9, min_argmax_agreement=0.8),
-            "allowed: cosine >= 0.9, RMS error <= 0.5, decisions kept >= 0.8",
+            Statistics(min_cosine=0.9, min_argmax_agreement=0.8, top_k=3, min_topk_agreement=0.7),
+            "allowed: cosine >= 0.9, RMS error <= 0.5, SQNR >= 6.02 dB, p99 error <= 1.5, decisions kept >= 0.8, "
+            "top 3 kept >= 0.7",
         ),
     ],
 )
@@ -114,12 +115,33 @@ def test_statistics_have_rows_of_their_own(capsys: pytest.CaptureFixture[str]) -
     text = shown(
         capsys,
         check("outputs.match", "pass", compared=1, rtol=1e-3, atol=1e-4, min_cosine=0.5),
-        check("outputs.match", "pass", "int8", compared=1, min_cosine=0.97, argmax_agreement=1.0, **thresholds),
-        check("outputs.match", "pass", "int8", compared=1, case="b", min_cosine=0.95, rms_error=0.1, **thresholds),
+        check(
+            "outputs.match",
+            "pass",
+            "int8",
+            compared=1,
+            min_cosine=0.97,
+            argmax_agreement=1.0,
+            sqnr_db=20.5,
+            **thresholds,
+        ),
+        check(
+            "outputs.match",
+            "pass",
+            "int8",
+            compared=1,
+            case="b",
+            min_cosine=0.95,
+            rms_error=0.1,
+            topk_agreement=0.75,
+            **thresholds,
+        ),
     )
     assert rows(text)["worst"] == ["ratio", "0.5"]
     assert re.search(r"^worst cosine +0\.95 *$", text, re.MULTILINE)
     assert re.search(r"^decisions kept +1 *$", text, re.MULTILINE)
+    assert re.search(r"^worst SQNR, dB +20\.5 *$", text, re.MULTILINE)
+    assert re.search(r"^top k kept +0\.75 *$", text, re.MULTILINE)
     assert "allowed in base: |difference| <= 0.0001 + 0.001 * |reference|\n" in text
     assert "allowed in int8: cosine >= 0.9, RMS error <= 0.5, decisions kept >= 0.9\n" in text
 

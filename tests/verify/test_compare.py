@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from onnxport.verify import ElementTolerance, Statistics, Tolerance
-from onnxport.verify.compare import Comparison, compare, compare_output, decisions_kept
+from onnxport.verify.compare import Comparison, compare, compare_output
+from onnxport.verify.decisions import decisions_kept
 from onnxport.verify.errors import VerificationError
 
 INF, NAN = math.inf, math.nan

@@ -12,6 +12,8 @@ from onnxport.verify.report import CheckResult
 from onnxport.verify.tolerance import ElementTolerance, Statistics, Tolerance
 from onnxport.verify.trial import Trial
 
+_PERCENTILE_FIELDS = {50.0: "p50_abs_diff", 90.0: "p90_abs_diff", 99.0: "p99_abs_diff", 99.9: "p99_9_abs_diff"}
+
 
 def check_match(trial: Trial) -> list[CheckResult]:
     """Every output of every case meets the criterion. One result per case and output."""
@@ -92,7 +94,11 @@ def match_results(check: str, trial: Trial) -> list[CheckResult]:
                     padded_max_abs_diff=c.padded_max_abs_diff,
                     min_cosine=c.min_cosine,
                     rms_error=c.rms_error,
+                    sqnr_db=c.sqnr_db,
+                    **{_PERCENTILE_FIELDS[percent]: value for percent, value in c.abs_diff_percentiles.items()},
+                    p99_error=c.p99_error,
                     argmax_agreement=c.argmax_agreement,
+                    topk_agreement=c.topk_agreement,
                     noise_floor=noise.floor if noise else None,
                     floor_ratio=noise.ratio if noise else None,
                     **_thresholds(trial, c.tolerance),
@@ -102,23 +108,33 @@ def match_results(check: str, trial: Trial) -> list[CheckResult]:
 
 
 def _pooled_decisions(check: str, trial: Trial) -> Iterator[CheckResult]:
-    if not isinstance(trial.criterion, Statistics):
+    wanted = trial.criterion
+    if not isinstance(wanted, Statistics):
         return
     for output, found in _by_output(trial).items():
         total = sum(c.decisions for _, c in found)
         if not total:
             continue
         kept = round(sum((c.argmax_agreement or 0) * c.decisions for _, c in found))
-        wanted = trial.criterion.min_argmax_agreement
-        detail = f"{kept} of {total} decisions kept, in {len(found)} cases"
-        if kept < wanted * total:
-            detail += f"; wanted at least {wanted:.4g} of them (min_argmax_agreement)"
+        entries = sum(c.top_entries for _, c in found)
+        top = round(sum((c.topk_agreement or 0) * c.top_entries for _, c in found))
+        details = [f"{kept} of {total} decisions kept, in {len(found)} cases"]
+        if entries:
+            details.append(f"{top} of the {entries} entries in a top {wanted.top_k} kept")
+        lost = kept < wanted.min_argmax_agreement * total
+        if lost:
+            details.append(f"wanted at least {wanted.min_argmax_agreement:.4g} of the decisions (min_argmax_agreement)")
+        top_lost = top < wanted.min_topk_agreement * entries
+        if top_lost:
+            told = f"wanted at least {wanted.min_topk_agreement:.4g} of the top {wanted.top_k}"
+            details.append(f"{told} (min_topk_agreement)")
         yield trial.result(
             check,
-            "pass" if kept >= wanted * total else "fail",
-            detail,
+            "fail" if lost or top_lost else "pass",
+            "; ".join(details),
             output=output,
             argmax_agreement=kept / total,
+            topk_agreement=top / entries if entries else None,
             **_thresholds(trial, None),
         )
 
@@ -151,7 +167,8 @@ def _insensitive(trial: Trial, output: str, rms: float, largest: float, allowed:
     assert isinstance(criterion, Statistics)
     if largest == 0.0:
         return "the reference is zero, and a direction cannot be compared"
-    if criterion.min_cosine <= 0.0 and criterion.max_rms_error >= 1.0:
+    # Percentiles save nothing here: they are blind where what is large is less than one element in a hundred.
+    if criterion.min_cosine <= 0.0 and criterion.max_rms_error >= 1.0 and criterion.min_sqnr_db <= 0.0:
         return f"zeros would pass with cosine {criterion.min_cosine:g} and RMS error {criterion.max_rms_error:g}"
     return None
 
@@ -164,6 +181,10 @@ def _thresholds(trial: Trial, tolerance: ElementTolerance | None) -> dict[str, A
         return {
             "min_cosine_allowed": trial.criterion.min_cosine,
             "max_rms_error_allowed": trial.criterion.max_rms_error,
+            "min_sqnr_db_allowed": trial.criterion.min_sqnr_db,
+            "max_p99_error_allowed": trial.criterion.max_p99_error,
             "min_argmax_agreement_allowed": trial.criterion.min_argmax_agreement,
+            "top_k": trial.criterion.top_k,
+            "min_topk_agreement_allowed": trial.criterion.min_topk_agreement,
         }
     return {}

@@ -75,7 +75,10 @@ def allowance_used(check: CheckResult) -> float | None:
     shares = (
         _share(check.min_cosine, check.min_cosine_allowed, best=1.0),
         _share(check.rms_error, check.max_rms_error_allowed, best=0.0),
+        _share(_amplitude(check.sqnr_db), _amplitude(check.min_sqnr_db_allowed), best=0.0),
+        _share(check.p99_error, check.max_p99_error_allowed, best=0.0),
         _share(check.argmax_agreement, check.min_argmax_agreement_allowed, best=1.0),
+        _share(check.topk_agreement, check.min_topk_agreement_allowed, best=1.0),
     )
     known = [share for share in shares if share is not None]
     return max(known) if known else None
@@ -193,7 +196,13 @@ def _criterion_used(check: CheckResult, asked: Tolerance | Statistics) -> str | 
 
     if check.min_cosine_allowed is not None:
         return _statistics(
-            check.min_cosine_allowed, check.max_rms_error_allowed or 0.0, check.min_argmax_agreement_allowed or 0.0
+            min_cosine=check.min_cosine_allowed,
+            max_rms_error=check.max_rms_error_allowed,
+            min_sqnr_db=check.min_sqnr_db_allowed,
+            max_p99_error=check.max_p99_error_allowed,
+            min_argmax_agreement=check.min_argmax_agreement_allowed,
+            top_k=check.top_k,
+            min_topk_agreement=check.min_topk_agreement_allowed,
         )
     if check.rtol is None or check.atol is None:
         return None
@@ -208,7 +217,7 @@ def _formula(tolerance: Tolerance | Statistics) -> str:
     from onnxport.verify.tolerance import Statistics
 
     if isinstance(tolerance, Statistics):
-        return _statistics(tolerance.min_cosine, tolerance.max_rms_error, tolerance.min_argmax_agreement)
+        return _statistics(**tolerance.model_dump(exclude={"decisions"}))
     overrides = f", other values for {', '.join(sorted(tolerance.per_output))}" if tolerance.per_output else ""
     return _elements(tolerance.rtol, tolerance.atol) + overrides
 
@@ -217,9 +226,31 @@ def _elements(rtol: float, atol: float) -> str:
     return f"|difference| <= {atol:g} + {rtol:g} * |reference|"
 
 
-def _statistics(min_cosine: float, max_rms_error: float, min_argmax_agreement: float) -> str:
-    decisions = f", decisions kept >= {min_argmax_agreement:g}" if min_argmax_agreement else ""
-    return f"cosine >= {min_cosine:g}, RMS error <= {max_rms_error:g}{decisions}"
+def _statistics(
+    *,
+    min_cosine: float,
+    max_rms_error: float | None,
+    min_sqnr_db: float | None,
+    max_p99_error: float | None,
+    min_argmax_agreement: float | None,
+    top_k: int | None,
+    min_topk_agreement: float | None,
+) -> str:
+    """None: a report that was written before there was such a threshold. A share of 0 asks for nothing."""
+    told = [
+        f"cosine >= {min_cosine:g}",
+        None if max_rms_error is None else f"RMS error <= {max_rms_error:g}",
+        None if min_sqnr_db is None else f"SQNR >= {min_sqnr_db:g} dB",
+        None if max_p99_error is None else f"p99 error <= {max_p99_error:g}",
+        f"decisions kept >= {min_argmax_agreement:g}" if min_argmax_agreement else None,
+        f"top {top_k} kept >= {min_topk_agreement:g}" if min_topk_agreement else None,
+    ]
+    return ", ".join(filter(None, told))
+
+
+def _amplitude(decibels: float | None) -> float | None:
+    """A ratio of powers in dB as the error over the signal: 6.02 dB are 0.5."""
+    return None if decibels is None else 10 ** min(-decibels / 20, 300.0)  # beyond it Python overflows
 
 
 def _badness(check: CheckResult) -> float:

@@ -236,9 +236,10 @@ def test_statistics_on_a_real_graph(ask) -> None:
     assert verdicts(good) == {**ALL_PASS, (None, "hidden"): "pass"}
     assert good[0].argmax_agreement == 1
     assert good[1].argmax_agreement is None
-    thresholds = (0.95, 0.5, 0.9)
     for r in good:
-        assert (r.min_cosine_allowed, r.max_rms_error_allowed, r.min_argmax_agreement_allowed) == thresholds
+        assert (r.min_cosine_allowed, r.max_rms_error_allowed, r.min_argmax_agreement_allowed) == (0.95, 0.5, 0.9)
+        assert (r.min_sqnr_db_allowed, r.max_p99_error_allowed) == (6.02, 1.5)
+        assert (r.top_k, r.min_topk_agreement_allowed) == (5, 0.0)
         assert (r.rtol, r.worst_ratio) == (None, None)
     for scale in (-1.0, 3.0):
         by_case = [r for r in ask("outputs.match", criterion, scale=scale) if r.case is not None]

@@ -46,6 +46,12 @@ def test_a_check_of_a_component_without_a_variant_has_a_section(check: Check) ->
         ({"argmax_agreement": 0.8, "min_argmax_agreement_allowed": 0.9}, 2.0),
         ({"argmax_agreement": 1.0, "min_argmax_agreement_allowed": 1.0}, 0.0),
         ({"argmax_agreement": 0.9, "min_argmax_agreement_allowed": 1.0}, math.inf),
+        ({"sqnr_db": 26.0, "min_sqnr_db_allowed": 6.0}, 0.1),  # 20 dB better: a tenth of the amplitude
+        ({"sqnr_db": 0.0, "min_sqnr_db_allowed": 20.0}, 10.0),
+        ({"sqnr_db": math.inf, "min_sqnr_db_allowed": 6.0}, 0.0),
+        ({"sqnr_db": math.nan, "min_sqnr_db_allowed": 6.0}, math.inf),
+        ({"p99_error": 3.0, "max_p99_error_allowed": 1.5, "rms_error": 0.1, "max_rms_error_allowed": 0.5}, 2.0),
+        ({"topk_agreement": 0.6, "min_topk_agreement_allowed": 0.8}, 2.0),
         ({"min_cosine": math.nan, "min_cosine_allowed": 0.9}, math.inf),
         ({"worst_ratio": math.nan}, math.inf),
         ({"rms_error": 0.1}, None),
@@ -91,13 +97,17 @@ def test_the_criterion_is_told_in_full(check: Check) -> None:
     assert allowed(Report.of(checks, tolerance)) == told
     assert flattened(tolerance)["per_output.b.rtol"] == "0.00123456"
     statistics = Statistics(min_cosine=0.9, max_rms_error=0.25, min_argmax_agreement=0.8, decisions={"logits": -1})
-    assert allowed(Report.of([], statistics)) == ["allowed: cosine >= 0.9, RMS error <= 0.25, decisions kept >= 0.8"]
+    assert allowed(Report.of([], statistics)) == [
+        "allowed: cosine >= 0.9, RMS error <= 0.25, SQNR >= 12.04 dB, p99 error <= 0.75, decisions kept >= 0.8"
+    ]
     assert flattened(statistics)["decisions.logits"] == "-1"
 
 
 def test_every_criterion_in_use_is_told_with_its_variants(check: Check) -> None:
     statistics = {"min_cosine_allowed": 0.9, "max_rms_error_allowed": 0.5, "min_argmax_agreement_allowed": 0.0}
+    further = {"min_sqnr_db_allowed": 6.02, "max_p99_error_allowed": 1.5, "top_k": 3, "min_topk_agreement_allowed": 0.8}
     checks = [
+        check(variant="int4", **statistics, **further),
         check(variant="int8", **statistics),
         check(variant="fp16", rtol=1e-2, atol=5e-3),
         check(variant="optimized", rtol=1e-3, atol=1e-4),
@@ -107,8 +117,9 @@ def test_every_criterion_in_use_is_told_with_its_variants(check: Check) -> None:
     assert allowed(Report.of(checks, Tolerance(rtol=1e-3, atol=1e-4))) == [
         "allowed in base, optimized: |difference| <= 0.0001 + 0.001 * |reference|",
         "allowed in fp16: |difference| <= 0.005 + 0.01 * |reference|",
-        "allowed in int8: cosine >= 0.9, RMS error <= 0.5",
+        "allowed in int4: cosine >= 0.9, RMS error <= 0.5, SQNR >= 6.02 dB, p99 error <= 1.5, top 3 kept >= 0.8",
+        "allowed in int8: cosine >= 0.9, RMS error <= 0.5",  # written before there were more thresholds
     ]
-    assert allowed(Report.of(checks[:1], Tolerance(rtol=1e-3, atol=1e-4))) == [
+    assert allowed(Report.of(checks[1:2], Tolerance(rtol=1e-3, atol=1e-4))) == [
         "allowed: cosine >= 0.9, RMS error <= 0.5"
     ], "what nothing was judged by is not told"
