@@ -326,12 +326,12 @@ def _named_paths(manifest: Manifest) -> Iterator[tuple[str, str]]:
             yield f"{variant} of {name}", entry.file
             if entry.external_data is not None:
                 yield f"external data of {variant} of {name}", entry.external_data
+        if component.golden is not None:
+            yield f"the golden tensors of {name}", component.golden
     for path in manifest.preprocessing.files:
         yield "a preprocessing file", path
     if manifest.verification.report is not None:
         yield "the report", manifest.verification.report
-    if manifest.verification.golden is not None:
-        yield "the golden tensors", manifest.verification.golden
     if manifest.verification.tokenizer is not None:
         yield "the tokenizer's record", manifest.verification.tokenizer
 

@@ -13,20 +13,20 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxport.exporters.engines import choose_engine
 from onnxport.exporters.exportable import EXTRA_OUTPUTS, Exportable
 from onnxport.exporters.hub_options import HubOptions
 from onnxport.exporters.loading import load
 from onnxport.exporters.onnx_facts import FileFacts, read_facts
 from onnxport.exporters.recipe import Recipe
-from onnxport.exporters.reference import Recording, record, with_float64, with_invariants
+from onnxport.exporters.recording import Recording
+from onnxport.exporters.reference import record, with_float64, with_invariants
 from onnxport.exporters.signature import probe_contract
 from onnxport.exporters.verification import only, require_provider
 from onnxport.verify.cases import Case
 from onnxport.verify.contract import Dim, GraphContract, TensorSpec
 from onnxport.verify.errors import VerificationError
 from onnxport.verify.report import CheckResult, Report, Verdict
-from onnxport.verify.runners import CPU, Recorded
+from onnxport.verify.runners import CPU, Recorded, Runner
 from onnxport.verify.subject import Subject
 from onnxport.verify.suites import in_suite, measures_noise
 from onnxport.verify.tolerance import Criterion, Tolerance
@@ -91,7 +91,7 @@ def ask_source(
     facts = read_facts(path)
     extras = [name for name in EXTRA_OUTPUTS if any(spec.name.split(".")[0] == name for spec in facts.outputs)]
     recipe = recipe.model_copy(update={"outputs": tuple(extras)})
-    exportable = load(source, recipe, hub, choose_engine(recipe).attention).exportable
+    exportable = load(source, recipe, hub).component()
     lacking = [name for name in exportable.inputs if name not in {spec.name for spec in facts.inputs}]
     exportable = _without_inputs(exportable, lacking, facts, source)
     contract = probe_contract(exportable, recipe.opset)
@@ -175,8 +175,9 @@ def _matched_outputs(facts: FileFacts, contract: GraphContract, source: str) -> 
     return names
 
 
-def _renamed(answers: Recorded, outputs: Mapping[str, str]) -> Recorded:
+def _renamed(answers: Runner, outputs: Mapping[str, str]) -> Recorded:
     """Returns what the file can be asked of the answers, under its own names."""
+    assert isinstance(answers, Recorded)
 
     def chosen(cases: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, np.ndarray]]:
         return {case: {ours: found[theirs] for ours, theirs in outputs.items()} for case, found in cases.items()}

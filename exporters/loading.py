@@ -1,37 +1,70 @@
-"""Any source to an `Exportable`, and the files that go into the bundle with it."""
+"""Any source to its components, and the files that go into the bundle with them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from onnxport.exporters.checkpoint import load_checkpoint
+from onnxport.exporters.components import split
+from onnxport.exporters.components.single import MODEL
+from onnxport.exporters.errors import SourceError
 from onnxport.exporters.exportable import Exportable
 from onnxport.exporters.hub_options import HubOptions
+from onnxport.exporters.manifest import Preprocessing, Source
 from onnxport.exporters.plain_module import load_plain_module
-from onnxport.exporters.preprocessing import copy_files
+from onnxport.exporters.preprocessing import Processors, copy_files
 from onnxport.exporters.recipe import Recipe
 from onnxport.exporters.source import find_folder, is_factory
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A source in memory. `folder` is None for a plain module, which has no files."""
+    """A source in memory, as its components. `folder` is None for a plain module, which has no files."""
 
-    exportable: Exportable
+    components: Mapping[str, Exportable]
+    source: Source
+    processors: Processors = field(default_factory=Processors)
     folder: Path | None = None
-    tokenizer: Any = None
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """How inputs are made: what the components say of it, together."""
+        told: dict[str, Any] = {}
+        for exportable in self.components.values():
+            for name in type(exportable.preprocessing).model_fields:
+                if told.get(name) in (None, ()):
+                    told[name] = getattr(exportable.preprocessing, name)
+        return Preprocessing(**told)
+
+    def component(self) -> Exportable:
+        """Returns the only component.
+
+        Raises:
+            SourceError: there are several.
+        """
+        if len(self.components) > 1:
+            raise SourceError(
+                f"{self.source.model} has the components {', '.join(self.components)}; what was asked is known of "
+                "models with a single graph"
+            )
+        return next(iter(self.components.values()))
 
     def copy_files(self, target: Path) -> tuple[str, ...]:
         """Copies config, tokenizer and processor files into the bundle and returns their paths."""
-        return copy_files(self.folder, self.tokenizer, target) if self.folder is not None else ()
+        return copy_files(self.folder, self.processors.tokenizer, target) if self.folder is not None else ()
 
 
-def load(source: str, recipe: Recipe, hub: HubOptions, attention: str) -> Loaded:
-    """Loads a checkpoint folder, a Hub id or a factory; raises what `load_checkpoint` and `load_plain_module` raise."""
+def load(source: str, recipe: Recipe, hub: HubOptions) -> Loaded:
+    """Loads a checkpoint folder, a Hub id or a factory.
+
+    Raises:
+        SourceError, TaskError, SignatureError, RecipeError: as `load_checkpoint`, `split` and `load_plain_module`.
+    """
     if is_factory(source):
-        return Loaded(load_plain_module(source, recipe))
-    folder = find_folder(source, hub)
-    exportable, tokenizer = load_checkpoint(folder, recipe, hub, attention)
-    return Loaded(exportable, folder.path, tokenizer)
+        exportable = load_plain_module(source, recipe)
+        return Loaded({MODEL: exportable}, exportable.source)
+    checkpoint = load_checkpoint(find_folder(source, hub), recipe, hub)
+    return Loaded(split(checkpoint), checkpoint.source, checkpoint.processors, checkpoint.folder.path)

@@ -56,14 +56,33 @@ class VariantEntry(Model):
     notes: tuple[str, ...] = ()
 
 
+class Attempt(Model):
+    """An engine that was tried for a component and left, and why."""
+
+    engine: str
+    reason: str
+
+
 class Component(Model):
-    """One graph of the model and its variants. `vocabularies`: input name to the ids it may hold."""
+    """One graph of the model and its variants.
+
+    `engine` made it; `attempts` are those tried before. `mask` names the input whose zeros mark padded positions;
+    `vocabularies`: input name to the ids it may hold; `decisions` names outputs whose argmax is what a user acts on,
+    with the axis. `golden` is a path in the bundle. `invariants`: which relations between cases PyTorch keeps
+    (`relations.RELATIONS`); None: not measured.
+    """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     axes: dict[str, AxisRange]
+    mask: str | None = None
     vocabularies: dict[str, Vocabulary] = Field(default_factory=dict)
+    decisions: dict[str, int] = Field(default_factory=dict)
+    engine: str
+    attempts: tuple[Attempt, ...] = ()
     variants: dict[str, VariantEntry]
+    golden: BundlePath | None = None
+    invariants: dict[str, Invariant] | None = None
 
 
 class Preprocessing(Model):
@@ -80,21 +99,15 @@ class Preprocessing(Model):
 class Verification(Model):
     """The verdict that the export ended with. `verdict` "skip": exported with --no-verify.
 
-    `mask` names the input whose zeros mark padded positions; `decisions` names outputs whose argmax is what a user
-    acts on, with the axis. `invariants`: which relations between cases PyTorch keeps (`relations.RELATIONS`); None: not
-    measured. `golden`, `tokenizer` and `report` are paths in the bundle.
+    `tokenizer` and `report` are paths in the bundle.
     """
 
     verdict: Literal["pass", "fail", "skip"]
     suite: str
     rtol: float
     atol: float
-    mask: str | None = None
-    decisions: dict[str, int] = Field(default_factory=dict)
     report: BundlePath | None = None
-    golden: BundlePath | None = None
     tokenizer: BundlePath | None = None
-    invariants: dict[str, Invariant] | None = None
 
 
 class Manifest(Model):

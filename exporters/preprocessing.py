@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,22 @@ _VOCABULARIES = (
     "tokenizer.model",
     "bpe.codes",
 )
+
+
+@dataclass(frozen=True)
+class Processors:
+    """What makes the inputs of a checkpoint's model, as transformers loads it; None where the checkpoint has none."""
+
+    tokenizer: Any | None = None
+
+
+def load_processors(folder: Path, *, trust_remote_code: bool) -> Processors:
+    """Loads whatever the checkpoint has.
+
+    Raises:
+        SourceError: files are there, but what they describe cannot be loaded.
+    """
+    return Processors(tokenizer=load_tokenizer(folder, trust_remote_code=trust_remote_code))
 
 
 def load_tokenizer(folder: Path, *, trust_remote_code: bool) -> Any | None:

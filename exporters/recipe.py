@@ -14,7 +14,7 @@ from onnxport.exporters.errors import RecipeError
 from onnxport.verify.contract import Dim, Model
 from onnxport.verify.tolerance import FLOAT16, FLOAT32, ElementTolerance, Statistics, Tolerance
 
-Engine = Literal["auto", "torchscript"]
+Engine = Literal["auto", "torchscript", "dynamo", "optimum"]
 Dtype = Literal["float32", "float16"]
 Level = Literal["none", "basic", "extended", "all"]
 Suite = Literal["quick", "standard", "full"]
@@ -25,11 +25,12 @@ class Recipe(Model):
 
     Attributes:
         task: Hugging Face task name; None: inferred from the checkpoint.
-        engine: exporter; "auto" chooses.
+        engine: exporter; "auto": for each component, the first whose result verifies.
         opset: version of the ONNX domain that the file must import.
         dtype: dtype the weights are loaded in, whatever the checkpoint stores.
         axes: input name to one entry per dimension: an axis name, or a fixed size.
         static: axis name to the fixed size it takes instead of being dynamic.
+        split: a component for each tower of a dual encoder (text_model, vision_model) instead of one graph for both.
         variants: serialised forms to make; "base" is always kept.
         level: ONNX Runtime's graph optimisation level for the serialised variants.
         target: "this-machine" allows passes whose result is tied to this CPU (level "all").
@@ -48,6 +49,7 @@ class Recipe(Model):
     dtype: Dtype = "float32"
     axes: dict[str, tuple[Dim, ...]] = Field(default_factory=dict)
     static: dict[str, PositiveInt] = Field(default_factory=dict)
+    split: bool = False
     variants: tuple[str, ...] = ("base", "optimized")
     level: Level = "extended"
     target: Literal["portable", "this-machine"] = "portable"

@@ -9,18 +9,19 @@ import numpy as np
 import torch
 
 from onnxport.exporters.bundle import Bundle
-from onnxport.exporters.engines import choose_engine
-from onnxport.exporters.errors import SignatureError
+from onnxport.exporters.errors import BundleError, SignatureError
 from onnxport.exporters.exportable import Exportable, to_tensors
 from onnxport.exporters.float64 import run_in_float64
 from onnxport.exporters.hub_options import HubOptions
 from onnxport.exporters.loading import load
+from onnxport.exporters.manifest import Component
 from onnxport.exporters.recipe import Recipe, Suite
+from onnxport.exporters.recording import Recording
 from onnxport.exporters.tokenizer_evidence import check_tokenizer, record_tokenizer
 from onnxport.exporters.verification import only
 from onnxport.verify.cases import Case
 from onnxport.verify.contract import GraphContract
-from onnxport.verify.relations import Invariant, measure_relations
+from onnxport.verify.relations import measure_relations
 from onnxport.verify.report import CheckResult
 from onnxport.verify.runners import Recorded
 from onnxport.verify.suites import in_suite, measures_noise, probe_case
@@ -56,25 +57,6 @@ class TorchRunner:
         return {name: tensor.detach().numpy() for name, tensor in outputs.items()}
 
 
-@dataclass(frozen=True)
-class Recording:
-    """What PyTorch answered.
-
-    Attributes:
-        refused: cases PyTorch itself fails on, with the reason; they are not in `cases`.
-        invariants: relation to whether PyTorch keeps it (`with_invariants`); None: not measured.
-        checks: what was found out while the source was at hand; every refused case is among them, as a skip.
-        weights_sha256: of the module that answered.
-    """
-
-    runner: Recorded
-    cases: tuple[Case, ...]
-    refused: Mapping[str, str]
-    invariants: dict[str, Invariant] | None = None
-    checks: tuple[CheckResult, ...] = ()
-    weights_sha256: str | None = None
-
-
 def record(exportable: Exportable, cases: Sequence[Case], advance: Callable[[int, int], None]) -> Recording:
     """Runs every case once, so that the module can be released before any graph is loaded.
 
@@ -101,7 +83,6 @@ def record(exportable: Exportable, cases: Sequence[Case], advance: Callable[[int
         kept,
         refused,
         checks=tuple(skipped),
-        weights_sha256=exportable.source.weights_sha256,
     )
 
 
@@ -128,12 +109,22 @@ def with_float64(recording: Recording, exportable: Exportable) -> Recording:
     except SignatureError as e:
         skip = CheckResult(id="outputs.match", verdict="skip", detail=f"the noise floor is not measured: {e}")
         return replace(recording, checks=(*recording.checks, skip))
+    assert isinstance(recording.runner, Recorded)
     return replace(recording, runner=replace(recording.runner, precise=precise))
 
 
-def reference_for(
+@dataclass(frozen=True)
+class SourceAnswers:
+    """What the source of a bundle answered: by component, and what was found out of it as a whole."""
+
+    recordings: Mapping[str, Recording]
+    weights_sha256: str
+    checks: tuple[CheckResult, ...] = ()
+
+
+def answers_of_source(
     bundle: Bundle, source: str, hub: HubOptions, suite: Suite | None, case: str | None = None
-) -> Recording:
+) -> SourceAnswers:
     """Loads the source that a bundle is said to come from, and records its answers to the cases of a suite.
 
     The recipe stored in the bundle decides task, dtype and axes; `suite` None: the suite of the export; `case`: only
@@ -141,21 +132,33 @@ def reference_for(
 
     Raises:
         VerificationError: the suite has no such case.
+        BundleError: the source has other components than the bundle.
         SourceError, TaskError, SignatureError: as for an export.
     """
     recipe = bundle.manifest.recipe.model_copy(update={} if suite is None else {"suite": suite})
-    loaded = load(source, recipe, hub, choose_engine(recipe).attention)
-    exportable = loaded.exportable
-    component = bundle.component()
+    loaded = load(source, recipe, hub)
+    if set(loaded.components) != set(bundle.manifest.components):
+        raise BundleError(
+            f"{source} has the components {', '.join(loaded.components)}, the bundle "
+            f"{', '.join(bundle.manifest.components)}; give the source that the bundle was made from"
+        )
+    by_component = {name: exportable.cases(recipe.suite) for name, exportable in loaded.components.items()}
+    chosen = only([one for cases in by_component.values() for one in cases], case, f"suite {recipe.suite}")
+    recordings = {
+        name: _record_component(bundle.component(name), exportable, recipe, [c for c in cases if c in chosen])
+        for (name, exportable), cases in zip(loaded.components.items(), by_component.values(), strict=True)
+        if case is None or any(c in chosen for c in cases)
+    }
+    checks: list[CheckResult] = []
+    if loaded.processors.tokenizer is not None and in_suite("tokenizer.match", recipe.suite):
+        record_of_source = record_tokenizer(loaded.processors.tokenizer)
+        checks += check_tokenizer(bundle.path, record_of_source, trust_remote_code=hub.trust_remote_code)
+    return SourceAnswers(recordings, loaded.source.weights_sha256, tuple(checks))
+
+
+def _record_component(component: Component, exportable: Exportable, recipe: Recipe, cases: Sequence[Case]) -> Recording:
     contract = GraphContract(
         inputs=component.inputs, outputs=component.outputs, axes=component.axes, vocabularies=component.vocabularies
     )
-    cases = only(exportable.cases(recipe.suite), case, f"suite {recipe.suite}")
-    recording = record(exportable, cases, lambda done, total: None)
-    recording = with_invariants(recording, exportable, contract, recipe)
-    if measures_noise(recipe.suite):
-        recording = with_float64(recording, exportable)
-    if loaded.tokenizer is None or not in_suite("tokenizer.match", recipe.suite):
-        return recording
-    checks = check_tokenizer(bundle.path, record_tokenizer(loaded.tokenizer), trust_remote_code=hub.trust_remote_code)
-    return replace(recording, checks=(*recording.checks, *checks))
+    recording = with_invariants(record(exportable, cases, lambda done, total: None), exportable, contract, recipe)
+    return with_float64(recording, exportable) if measures_noise(recipe.suite) else recording

@@ -1,8 +1,9 @@
 """What the graph must promise: inputs from the exportable, output axes found by running the PyTorch model.
 
 An output dimension is given the name of an axis when, at every size tried, it equals the size of that axis and of no
-other. A dimension that changes but equals no axis (the length after a strided convolution) is named after the output
-and its position, "logits_1"; a dimension that never changes is fixed.
+other; or of a sum of axes that an input has ("past_sequence+sequence"). A dimension that changes but equals no axis
+(the length after a strided convolution) is named after the output and its position, "logits_1"; a dimension that never
+changes is fixed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 
 from onnxport.exporters.errors import SignatureError
 from onnxport.exporters.exportable import Exportable, to_tensors
-from onnxport.verify.contract import AxisRange, Dim, GraphContract, TensorSpec
+from onnxport.verify.contract import AxisRange, Dim, GraphContract, TensorSpec, addends, size_of
 
 
 def probe_contract(exportable: Exportable, opset: int) -> GraphContract:
@@ -38,6 +39,8 @@ def probe_contract(exportable: Exportable, opset: int) -> GraphContract:
                 raise
         else:
             varied.append(axis)
+    sums = {dim for dims in exportable.inputs.values() for dim in dims if len(addends(dim)) > 1}
+    known = [*varied, *sorted(str(dim) for dim in sums if set(addends(dim)) <= {*exportable.axes})]
     first = runs[0][1]
     outputs = []
     for name, tensor in first.items():
@@ -50,7 +53,7 @@ def probe_contract(exportable: Exportable, opset: int) -> GraphContract:
             raise SignatureError(
                 f"output {name!r} has the name of an input; a graph needs names of their own: rename it"
             )
-        dims = tuple(_dim(name, i, shapes, varied) for i in range(tensor.ndim))
+        dims = tuple(_dim(name, i, shapes, known) for i in range(tensor.ndim))
         outputs.append(TensorSpec(name=name, dtype=numpy_name(tensor.dtype, name), shape=dims))
     if not outputs:
         raise SignatureError(f"{exportable.source.architecture} returns no tensors: there is nothing to export")
@@ -117,12 +120,12 @@ def _run(exportable: Exportable, sizes: Mapping[str, int]) -> dict[str, torch.Te
 
 
 def _dim(
-    output: str, position: int, shapes: Sequence[tuple[Mapping[str, int], tuple[int, ...]]], axes: list[str]
+    output: str, position: int, shapes: Sequence[tuple[Mapping[str, int], tuple[int, ...]]], known: Sequence[str]
 ) -> Dim:
     seen = [shape[position] for _, shape in shapes]
     if len(set(seen)) == 1:
         return seen[0]
-    for axis in axes:
-        if all(at[axis] == size for (at, _), size in zip(shapes, seen, strict=True)):
-            return axis
+    for dim in known:
+        if all(size_of(dim, at) == size for (at, _), size in zip(shapes, seen, strict=True)):
+            return dim
     return f"{output}_{position}"

@@ -15,69 +15,70 @@ _TOKENS = ("batch", "sequence")
 
 
 @dataclass(frozen=True)
+class Head:
+    """A kind of model that does a task.
+
+    Attributes:
+        auto_class: the transformers class that loads it.
+        mapping: the table of `transformers.models.auto.modeling_auto` that says which architectures fit.
+        split: how it is divided into graphs, a row of `components.SPLITS`.
+        cached: whether it is loaded with its key and value cache on.
+    """
+
+    auto_class: str
+    mapping: str
+    split: str = "single"
+    cached: bool = False
+
+
+@dataclass(frozen=True)
 class Task:
     """A Hugging Face task.
 
     Attributes:
         name: the Hub's name of the task.
-        auto_class: the transformers class that loads it.
-        mapping: the table of `transformers.models.auto.modeling_auto` that says which architectures fit.
+        heads: the kinds of models that do it; a model type is looked for in this order.
         token_axes: axes of every tokenizer input.
         outputs: outputs kept, in order; None keeps every tensor the model returns.
         decisions: outputs whose argmax a user acts on, with the axis.
     """
 
     name: str
-    auto_class: str
-    mapping: str
+    heads: tuple[Head, ...]
     token_axes: tuple[str, ...] = _TOKENS
     outputs: tuple[str, ...] | None = None
     decisions: Mapping[str, int] = field(default_factory=dict)
 
 
+_BASE_MODEL = (Head("AutoModel", "MODEL_MAPPING_NAMES"),)
+
+
+def _classifier(name: str, auto_class: str, mapping: str, **fields: Any) -> Task:
+    """A task whose result is the largest of its logits."""
+    return Task(name, (Head(auto_class, mapping),), outputs=("logits",), decisions={"logits": -1}, **fields)
+
+
 _ROWS = (
-    Task("feature-extraction", "AutoModel", "MODEL_MAPPING_NAMES"),
-    Task(
-        "sentence-similarity",
-        "AutoModel",
-        "MODEL_MAPPING_NAMES",
-        outputs=("last_hidden_state", "sentence_embedding"),
+    Task("feature-extraction", _BASE_MODEL),
+    Task("sentence-similarity", _BASE_MODEL, outputs=("last_hidden_state", "sentence_embedding")),
+    _classifier(
+        "text-classification", "AutoModelForSequenceClassification", "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES"
     ),
-    Task(
-        "text-classification",
-        "AutoModelForSequenceClassification",
-        "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
-        outputs=("logits",),
-        decisions={"logits": -1},
-    ),
-    Task(
-        "token-classification",
-        "AutoModelForTokenClassification",
-        "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES",
-        outputs=("logits",),
-        decisions={"logits": -1},
+    _classifier(
+        "token-classification", "AutoModelForTokenClassification", "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES"
     ),
     Task(
         "question-answering",
-        "AutoModelForQuestionAnswering",
-        "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES",
+        (Head("AutoModelForQuestionAnswering", "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES"),),
         outputs=("start_logits", "end_logits"),
         decisions={"start_logits": -1, "end_logits": -1},
     ),
-    Task(
-        "fill-mask",
-        "AutoModelForMaskedLM",
-        "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
-        outputs=("logits",),
-        decisions={"logits": -1},
-    ),
-    Task(
+    _classifier("fill-mask", "AutoModelForMaskedLM", "MODEL_FOR_MASKED_LM_MAPPING_NAMES"),
+    _classifier(
         "multiple-choice",
         "AutoModelForMultipleChoice",
         "MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES",
         token_axes=("batch", "choices", "sequence"),
-        outputs=("logits",),
-        decisions={"logits": -1},
     ),
 )
 TASKS: Mapping[str, Task] = {task.name: task for task in _ROWS}
@@ -105,13 +106,13 @@ def fitting_tasks(config: Any, folder: Path) -> list[str]:
     return [
         task.name
         for task in TASKS.values()
-        if _architectures(task, config.model_type)
+        if any(_architectures(head, config.model_type) for head in task.heads)
         and (task.name != "sentence-similarity" or (folder / MODULES).is_file())
     ]
 
 
-def choose_task(asked: str | None, config: Any, folder: Path) -> Task:
-    """Returns the task asked for, or the one the checkpoint's own files name.
+def choose_task(asked: str | None, config: Any, folder: Path) -> tuple[Task, Head]:
+    """Returns the task asked for, or the one the checkpoint's own files name, and the head that fits the model.
 
     sentence-transformers' modules.json means sentence-similarity; otherwise `config.architectures` decides.
 
@@ -123,7 +124,7 @@ def choose_task(asked: str | None, config: Any, folder: Path) -> Task:
     if asked is not None:
         task = task_named(asked)
         if task.name in fits:
-            return task
+            return task, _head(task, config)
         if task.name == "sentence-similarity" and "feature-extraction" in fits:
             raise TaskError(
                 "task 'sentence-similarity' needs sentence-transformers' modules.json, which the checkpoint does not "
@@ -131,17 +132,26 @@ def choose_task(asked: str | None, config: Any, folder: Path) -> Task:
             )
         raise TaskError(f"task {asked!r} does not fit model type {config.model_type!r}; what fits: {listed}")
     if "sentence-similarity" in fits:
-        return TASKS["sentence-similarity"]
+        return TASKS["sentence-similarity"], _BASE_MODEL[0]
     named = tuple(getattr(config, "architectures", None) or ())
     for name in fits:
-        if set(named) & _architectures(TASKS[name], config.model_type):
-            return TASKS[name]
+        for head in TASKS[name].heads:
+            if set(named) & _architectures(head, config.model_type):
+                return TASKS[name], head
     seen = f"config.architectures is {', '.join(named)}" if named else "config.json has no architectures"
     raise TaskError(f"cannot tell the task: {seen}; give the task (--task), one that fits: {listed}")
 
 
-def _architectures(task: Task, model_type: str) -> set[str]:
+def _head(task: Task, config: Any) -> Head:
+    """The head whose classes the config names, else the first that exists for the model type."""
+    fitting = [head for head in task.heads if _architectures(head, config.model_type)]
+    named = set(getattr(config, "architectures", None) or ())
+    return next((head for head in fitting if named & _architectures(head, config.model_type)), fitting[0])
+
+
+def _architectures(head: Head, model_type: str) -> set[str]:
+    """The names of the classes for a model type; none where this transformers has no such table."""
     from transformers.models.auto import modeling_auto
 
-    names = getattr(modeling_auto, task.mapping).get(model_type, ())
+    names = getattr(modeling_auto, head.mapping, {}).get(model_type, ())
     return {names} if isinstance(names, str) else set(names)

@@ -12,7 +12,9 @@ from pathlib import Path
 
 from onnxport.exporters.bundle import Bundle
 from onnxport.exporters.errors import BundleError
-from onnxport.exporters.manifest import MANIFEST_NAME, Manifest, VariantEntry
+from onnxport.exporters.manifest import MANIFEST_NAME, Component, Manifest, VariantEntry
+from onnxport.exporters.recipe import Recipe
+from onnxport.exporters.recording import Recording
 from onnxport.exporters.suggestion import expected_one_of
 from onnxport.exporters.tokenizer_settings import read_settings
 from onnxport.verify.cases import Case
@@ -21,9 +23,8 @@ from onnxport.verify.contract import GraphContract
 from onnxport.verify.errors import ProviderError, VerificationError
 from onnxport.verify.golden import load_golden
 from onnxport.verify.inspection import without_folder
-from onnxport.verify.relations import Invariant
 from onnxport.verify.report import CheckResult, Report
-from onnxport.verify.runners import CPU, Runner
+from onnxport.verify.runners import CPU
 from onnxport.verify.subject import Subject
 from onnxport.verify.suites import in_suite, require_suite
 from onnxport.verify.tokenizer_record import load_tokenizer_record
@@ -34,10 +35,8 @@ from onnxport.verify.verification import verify_files, verify_subject
 def verify_bundle(
     bundle: Bundle,
     *,
-    reference: Runner | None = None,
-    cases: Sequence[Case] | None = None,
+    recordings: Mapping[str, Recording] | None = None,
     variants: Collection[str] | None = None,
-    invariants: Mapping[str, Invariant] | None = None,
     beside: Sequence[CheckResult] = (),
     case: str | None = None,
     suite: str | None = None,
@@ -51,9 +50,9 @@ def verify_bundle(
 
     Args:
         bundle: what `load_bundle` returned.
-        reference: the measure, with the `cases` to run; None: the golden tensors of the bundle.
+        recordings: component to what a reference answers (the measure) and to which cases; components that are not in
+            it are not asked. None: the golden tensors of the bundle.
         variants: names of the variants to check; None: all.
-        invariants: the relations that the reference keeps; None: those that the manifest records.
         beside: what was found out elsewhere, while the source was at hand; it becomes part of the report.
         case: run only the golden case of that name.
         suite: which checks are put; None: those of the suite of the export. The golden tensors are what they are.
@@ -64,27 +63,32 @@ def verify_bundle(
     Raises:
         BundleError: there is no such variant.
         ProviderError: this ONNX Runtime has no such provider.
-        VerificationError: there is nothing to compare with: no golden tensors and no reference, a reference without
-            cases, cases that do not fit, or no case of that name; there is no such suite.
+        VerificationError: there is nothing to compare with: no golden tensors and no reference, no cases, cases that
+            do not fit, or no case of that name; there is no such suite.
     """
     suite = require_suite(suite or bundle.manifest.recipe.suite)
     provider = provider or CPU
     require_provider(provider)
     asked = subjects(bundle.path, bundle.manifest, variants, rtol=rtol, atol=atol, provider=provider)
-    _require_reference(bundle, reference, cases)
-    if case is not None and reference is None and bundle.manifest.verification.golden is not None:
-        only(load_golden(bundle.path / bundle.manifest.verification.golden)[0], case, "the golden tensors")
-    if invariants is not None:
-        asked = [replace(subject, invariants=invariants) for subject in asked]
+    if recordings is None:
+        _require_golden(bundle, case)
     checks = [*verify_files(bundle.path, bundle.manifest.files), _check_manifest(bundle), *beside]
     if in_suite("tokenizer.match", suite) and not any(check.id == "tokenizer.match" for check in beside):
         checks += _check_tokenizer(bundle)
-    if reference is None:
+    if recordings is None:
         checks += _against_golden(bundle, asked, suite, case)
     else:
         for subject in asked:
-            checks += verify_subject(subject, reference, cases or (), suite=suite)
-    return Report.of(checks, _tolerance(bundle.manifest, rtol, atol), provider=provider)
+            if (recording := recordings.get(subject.component)) is not None:
+                checks += check_subject(subject, recording, suite)
+    return Report.of(checks, _tolerance(bundle.manifest.recipe, rtol, atol), provider=provider)
+
+
+def check_subject(subject: Subject, recording: Recording, suite: str) -> list[CheckResult]:
+    """Puts the checks of a suite to one graph file; relations are those that the recorded reference keeps, if told."""
+    if recording.invariants is not None:
+        subject = replace(subject, invariants=recording.invariants)
+    return verify_subject(subject, recording.runner, recording.cases, suite=suite)
 
 
 def subjects(
@@ -113,9 +117,34 @@ def subjects(
     if variants is not None and not variants:
         raise BundleError(f"no variant was asked for; name some of {', '.join(known)}, or None for all")
     return [
+        subject
+        for component_name, component in manifest.components.items()
+        for subject in component_subjects(
+            root, component_name, component, manifest.recipe, rtol=rtol, atol=atol, provider=provider
+        )
+        if variants is None or subject.variant in variants
+    ]
+
+
+def component_subjects(
+    root: Path,
+    name: str,
+    component: Component,
+    recipe: Recipe,
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+    provider: str = CPU,
+) -> list[Subject]:
+    """Returns every variant of one component, with the criterion of its precision; arguments as in `subjects`.
+
+    Raises:
+        BundleError: a variant has a precision without a criterion.
+    """
+    return [
         Subject(
-            component=component_name,
-            variant=name,
+            component=name,
+            variant=variant,
             path=root / entry.file,
             contract=GraphContract(
                 inputs=component.inputs,
@@ -125,29 +154,31 @@ def subjects(
                 ir_version=entry.ir_version,
                 vocabularies=component.vocabularies,
             ),
-            criterion=_criterion(manifest, name, entry, rtol, atol),
+            criterion=_criterion(recipe, component, variant, entry, rtol, atol),
             provider=provider,
             session_options=entry.session_options,
-            required_fusions=manifest.recipe.require_fusion if name == "optimized" else {},
+            required_fusions=recipe.require_fusion if variant == "optimized" else {},
             fusions=entry.fusions,
-            invariants=manifest.verification.invariants,
+            invariants=component.invariants,
         )
-        for component_name, component in manifest.components.items()
-        for name, entry in component.variants.items()
-        if variants is None or name in variants
+        for variant, entry in component.variants.items()
     ]
 
 
 def _criterion(
-    manifest: Manifest, variant: str, entry: VariantEntry, rtol: float | None, atol: float | None
+    recipe: Recipe,
+    component: Component,
+    variant: str,
+    entry: VariantEntry,
+    rtol: float | None,
+    atol: float | None,
 ) -> Criterion:
-    recipe = manifest.recipe
     if entry.precision == recipe.dtype:
-        return _tolerance(manifest, rtol, atol)
+        return _tolerance(recipe, rtol, atol)
     if entry.precision == "float16":
         return Tolerance(rtol=recipe.fp16.rtol, atol=recipe.fp16.atol)
     if entry.precision == "int8":
-        decisions = {**manifest.verification.decisions, **recipe.int8.decisions}
+        decisions = {**component.decisions, **recipe.int8.decisions}
         return recipe.int8.model_copy(update={"decisions": decisions})
     raise BundleError(
         f"variant {variant} has the precision {entry.precision!r}, for which there is no criterion; "
@@ -155,8 +186,8 @@ def _criterion(
     )
 
 
-def _tolerance(manifest: Manifest, rtol: float | None, atol: float | None) -> Tolerance:
-    own = manifest.recipe.tolerance
+def _tolerance(recipe: Recipe, rtol: float | None, atol: float | None) -> Tolerance:
+    own = recipe.tolerance
     return Tolerance(
         rtol=own.rtol if rtol is None else rtol,
         atol=own.atol if atol is None else atol,
@@ -187,14 +218,18 @@ def only(cases: Sequence[Case], name: str | None, where: str) -> list[Case]:
     return chosen
 
 
-def _require_reference(bundle: Bundle, reference: Runner | None, cases: Sequence[Case] | None) -> None:
-    if (reference is None) != (cases is None):
-        raise VerificationError("a reference and its cases go together: give both, or neither for the golden tensors")
-    if reference is None and bundle.manifest.verification.golden is None:
+def _require_golden(bundle: Bundle, case: str | None) -> None:
+    """There is something to compare every component with, and the case asked for is in it."""
+    components = bundle.manifest.components
+    lacking = [name for name, component in components.items() if component.golden is None]
+    if lacking:
         raise VerificationError(
             f"{bundle.path} was exported without verification and holds no golden tensors; verify it against the "
             "source (--against)."
         )
+    if case is not None:
+        paths = [bundle.path / component.golden for component in components.values() if component.golden is not None]
+        only([one for path in paths for one in load_golden(path)[0]], case, "the golden tensors")
 
 
 def _check_manifest(bundle: Bundle) -> CheckResult:
@@ -221,9 +256,16 @@ def _check_tokenizer(bundle: Bundle) -> list[CheckResult]:
 
 
 def _against_golden(bundle: Bundle, asked: Sequence[Subject], suite: str, case: str | None) -> Iterator[CheckResult]:
+    for name, component in bundle.manifest.components.items():
+        assert component.golden is not None
+        own = [subject for subject in asked if subject.component == name]
+        yield from _component_against_golden(bundle, component.golden, own, suite, case)
+
+
+def _component_against_golden(
+    bundle: Bundle, golden: str, asked: Sequence[Subject], suite: str, case: str | None
+) -> Iterator[CheckResult]:
     """What is wrong with stored tensors is a fault of the bundle, hence a failed check and no error."""
-    golden = bundle.manifest.verification.golden
-    assert golden is not None
 
     def fault(subject: Subject, error: VerificationError) -> CheckResult:
         detail = without_folder(str(error), bundle.path / golden, bundle.path)
@@ -237,7 +279,7 @@ def _against_golden(bundle: Bundle, asked: Sequence[Subject], suite: str, case: 
         yield from (fault(subject, e) for subject in asked)
         return
     chosen = cases if case is None else [one for one in cases if one.name == case]
-    for subject in asked:
+    for subject in asked if chosen or case is None else ():
         try:
             yield from verify_subject(subject, recorded, chosen, golden=True, suite=suite)
         except VerificationError as e:

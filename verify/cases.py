@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnxport.verify.contract import GraphContract, TensorSpec
+from onnxport.verify.contract import GraphContract, TensorSpec, addends, size_of
 from onnxport.verify.errors import VerificationError
 
 
@@ -31,6 +31,16 @@ class Case:
                 f"Case {self.name} takes its mask from {self.mask!r}, but its inputs are {sorted(self.inputs)}. "
                 "Name one of them, or None."
             )
+
+
+def axis_sizes(case: Case, contract: GraphContract) -> dict[str, int]:
+    """Returns the size that each named axis of the inputs has in the case."""
+    sizes: dict[str, int] = {}
+    for spec in contract.inputs:
+        for dim, size in zip(spec.shape, case.inputs[spec.name].shape, strict=True):
+            if isinstance(dim, str) and not _is_sum(dim):
+                sizes.setdefault(dim, size)
+    return sizes
 
 
 def require_cases(cases: Sequence[Case], contract: GraphContract | None) -> None:
@@ -72,10 +82,24 @@ def _require_fit(case: Case, contract: GraphContract) -> None:
                 f"{spec.dtype} {list(spec.shape)}. Cast or reshape it."
             )
         _require_sizes(case, spec, array.shape, sizes)
+    known = {axis: size for axis, (size, _) in sizes.items()}
+    for name, array in case.inputs.items():
+        for dim, size in zip(expected[name].shape, array.shape, strict=True):
+            if _is_sum(dim) and size != size_of(dim, known):
+                raise VerificationError(
+                    f"Input {name} of case {case.name} has the shape {list(array.shape)}: {dim} is {size} there and "
+                    f"{size_of(dim, known)} in the other inputs. Give sizes that add up."
+                )
+
+
+def _is_sum(dim: int | str) -> bool:
+    return len(addends(dim)) > 1
 
 
 def _require_sizes(case: Case, spec: TensorSpec, shape: tuple[int, ...], sizes: dict[str, tuple[int, str]]) -> None:
     for dim, size in zip(spec.shape, shape, strict=True):
+        if _is_sum(dim):
+            continue  # when the sizes of all axes are known
         wanted, where = (dim, "the contract") if isinstance(dim, int) else sizes.setdefault(dim, (size, spec.name))
         if size != wanted:
             raise VerificationError(

@@ -1,17 +1,39 @@
 """What a graph promises: its inputs, outputs, axes and opsets, and the files it is made of.
 
 A shape is a tuple in which an `int` is a fixed size and a `str` is the name of a dynamic axis:
-`input_ids` is `int64 ["batch", "sequence"]`.
+`input_ids` is `int64 ["batch", "sequence"]`. A dimension may also be the sum of axes: the attention mask of a decoder
+with a cache is `int64 ["batch", "past_sequence+sequence"]`. A sum is no axis of its own: it has no range.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 Dim = int | str
+
+
+def addends(dim: Dim) -> tuple[Dim, ...]:
+    """Returns what a dimension is the sum of: "past_sequence+sequence" has two addends, "sequence" and 7 one each."""
+    if isinstance(dim, int):
+        return (dim,)
+    return tuple(int(part) if part.isdecimal() else part for part in dim.split("+"))
+
+
+def size_of(dim: Dim, sizes: Mapping[str, int]) -> int:
+    """Returns the size of a dimension where those of the axes are known; raises KeyError for an axis that is not."""
+    return sum(part if isinstance(part, int) else sizes[part] for part in addends(dim))
+
+
+def with_fixed(dim: Dim, fixed: Mapping[str, int]) -> Dim:
+    """Returns the dimension with the fixed axes as numbers: with sequence 1, "past_sequence+1"."""
+    parts = [fixed.get(part, part) if isinstance(part, str) else part for part in addends(dim)]
+    number, names = sum(part for part in parts if isinstance(part, int)), [p for p in parts if isinstance(p, str)]
+    return number if not names else "+".join([*names, *([str(number)] if number else [])])
+
 
 MANIFEST_NAME = "bundle.json"
 """The file that describes a bundle, the only one in it that is in no list of its files."""
@@ -79,7 +101,7 @@ class GraphContract(Model):
         fixed = {name: axis.fixed for name, axis in self.axes.items() if axis.fixed is not None}
 
         def resolve(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
-            shapes = [tuple(fixed.get(dim, dim) if isinstance(dim, str) else dim for dim in s.shape) for s in specs]
+            shapes = [tuple(with_fixed(dim, fixed) for dim in s.shape) for s in specs]
             return tuple(s.model_copy(update={"shape": shape}) for s, shape in zip(specs, shapes, strict=True))
 
         return GraphContract(

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from onnxport.verify.cases import Case
+from onnxport.verify.cases import Case, axis_sizes
 from onnxport.verify.compare import compare
-from onnxport.verify.contract import GraphContract, Model
+from onnxport.verify.contract import GraphContract, Model, addends
 from onnxport.verify.errors import OnnxportError
 from onnxport.verify.padding import real_positions
 from onnxport.verify.runners import Runner, one_line
@@ -182,6 +182,8 @@ def _token_axis(case: Case, contract: GraphContract) -> str:
     axis = _shapes(contract)[case.mask][-1]
     if not isinstance(axis, str):
         raise Inapplicable(f"the positions of {case.mask} have no axis name")
+    if len(addends(axis)) > 1:
+        raise Inapplicable(f"the positions of {case.mask} are those of a cache and of new tokens")
     return axis
 
 
@@ -259,7 +261,8 @@ def _real(case: Case, contract: GraphContract) -> dict[str, np.ndarray]:
     if case.mask is None:
         return {}
     mask, axes = case.inputs[case.mask], _shapes(contract)[case.mask]
-    return {spec.name: real_positions(mask, axes, spec.shape) for spec in contract.outputs}
+    sizes = axis_sizes(case, contract)
+    return {spec.name: real_positions(mask, axes, spec.shape, sizes) for spec in contract.outputs}
 
 
 def _size(case: Case, contract: GraphContract, axis: str) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxport.verify.cases import Case, require_cases
+from onnxport.verify.cases import Case, axis_sizes, require_cases
 from onnxport.verify.compare import Comparison, compare
 from onnxport.verify.contract import GraphContract
 from onnxport.verify.errors import OnnxportError, VerificationError
@@ -137,4 +137,5 @@ class Trial:
             return None
         mask_axes = next(spec.shape for spec in self.contract.inputs if spec.name == case.mask)
         mask = case.inputs[case.mask]
-        return {name: real_positions(mask, mask_axes, shapes[name]) for name in expected}
+        sizes = axis_sizes(case, self.contract)
+        return {name: real_positions(mask, mask_axes, shapes[name], sizes) for name in expected}

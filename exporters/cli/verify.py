@@ -165,23 +165,22 @@ def _verify_bundle(
 ) -> Report:
     from onnxport.exporters.verification import verify_bundle
 
-    recording = None
+    answers = None
     if against is not None:
         with console.stage("Reference in PyTorch") as stage:
-            from onnxport.exporters.reference import reference_for
+            from onnxport.exporters.reference import answers_of_source
 
-            recording = reference_for(loaded, against, hub, suite, case)
-            if recording.weights_sha256 != loaded.manifest.source.weights_sha256:
+            answers = answers_of_source(loaded, against, hub, suite, case)
+            if answers.weights_sha256 != loaded.manifest.source.weights_sha256:
                 stage.note(f"the weights of {against} are not those the bundle was made from")
-            for refused, reason in recording.refused.items():
-                stage.note(f"case {refused} left out: {reason}")
+            for recording in answers.recordings.values():
+                for refused, reason in recording.refused.items():
+                    stage.note(f"case {refused} left out: {reason}")
     with console.stage("Verify"):
         return verify_bundle(
             loaded,
-            reference=recording.runner if recording else None,
-            cases=recording.cases if recording else None,
-            invariants=recording.invariants if recording else None,
-            beside=recording.checks if recording else (),
+            recordings=answers.recordings if answers else None,
+            beside=answers.checks if answers else (),
             case=case,
             suite=suite,
             **options,

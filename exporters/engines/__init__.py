@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
+from onnxport.exporters.environment import installed_version
 from onnxport.exporters.errors import RecipeError
 from onnxport.exporters.recipe import Recipe
+from onnxport.exporters.suggestion import expected_one_of
 
 if TYPE_CHECKING:
     from onnxport.exporters.exportable import Exportable
@@ -28,37 +30,52 @@ class ExportFunction(Protocol):
 
 @dataclass(frozen=True)
 class Engine:
-    """A row of the table: `opsets` are the versions it writes; `attention` the implementation it wants to see."""
+    """A row of the table: `opsets` are the versions it writes; it `needs` packages that the `extra` brings."""
 
     name: str
     target: str
     opsets: range
-    attention: str
+    needs: tuple[str, ...] = ()
+    extra: str = "export"
 
     def load(self) -> ExportFunction:
         module, _, name = self.target.partition(":")
         return cast(ExportFunction, getattr(import_module(module), name))
 
+    @property
+    def missing(self) -> list[str]:
+        """The packages it needs that are not installed."""
+        return [package for package in self.needs if installed_version(package) is None]
 
-# In the order in which "auto" prefers them.
+
+# In the order in which "auto" tries them.
 ENGINES: Mapping[str, Engine] = {
     # Below 14, TorchScript export knows no scaled dot product attention.
-    "torchscript": Engine(
-        "torchscript", "onnxport.exporters.engines.torchscript:export_graph", range(14, 21), attention="eager"
-    ),
+    "torchscript": Engine("torchscript", "onnxport.exporters.engines.torchscript:export_graph", range(14, 21)),
 }
 
 
-def choose_engine(recipe: Recipe) -> Engine:
-    """Returns the engine asked for; "auto" is the first that writes the opset.
+def choose_engines(recipe: Recipe) -> tuple[Engine, ...]:
+    """Returns the engine asked for; for "auto" all that are installed and write the opset, in the order to try them.
 
     Raises:
-        RecipeError: no engine writes the opset; the message has the range.
+        RecipeError: no such engine, it is not installed, or none writes the opset; the message has the range.
     """
-    candidates = list(ENGINES.values()) if recipe.engine == "auto" else [ENGINES[recipe.engine]]
+    if recipe.engine == "auto":
+        candidates = [engine for engine in ENGINES.values() if not engine.missing]
+    elif recipe.engine in ENGINES:
+        candidates = [ENGINES[recipe.engine]]
+    else:
+        raise RecipeError(f"engine {recipe.engine!r} is not there; {expected_one_of(recipe.engine, ENGINES)}")
     for engine in candidates:
-        if recipe.opset in engine.opsets:
-            return engine
+        if engine.missing:
+            raise RecipeError(
+                f"engine {engine.name} needs {', '.join(engine.missing)}, which is not installed; run "
+                f"pip install 'onnxport[export,{engine.extra}]' in an environment of its own"
+            )
+    fitting = tuple(engine for engine in candidates if recipe.opset in engine.opsets)
+    if fitting:
+        return fitting
     ranges = "; ".join(f"{engine.name}: {engine.opsets.start} to {engine.opsets.stop - 1}" for engine in candidates)
     raise RecipeError(
         f"opset {recipe.opset} cannot be written ({ranges}); choose an opset (--opset) in that range (default 17)"

@@ -8,7 +8,7 @@ from onnxport.exporters.exportable import Exportable
 
 
 class ByKeyword(nn.Module):
-    """Takes the inputs in the graph's order and hands them on by keyword: by position, some models swap them."""
+    """Takes the inputs in the graph's order, or by name, and hands them on by keyword: by position, some models swap them."""
 
     def __init__(self, exportable: Exportable, names: tuple[str, ...]) -> None:
         super().__init__()
@@ -18,5 +18,6 @@ class ByKeyword(nn.Module):
         # Tracing restores the wrapper's mode on the way out; a wrapper in train mode would put dropout back on.
         self.eval()
 
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        return tuple(self._exportable.run(dict(zip(self._names, inputs, strict=True))).values())
+    def forward(self, *inputs: Tensor, **named: Tensor) -> tuple[Tensor, ...]:
+        given = named or dict(zip(self._names, inputs, strict=True))
+        return tuple(self._exportable.run(given).values())

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from onnxport.exporters.bundle import Bundle
-from onnxport.exporters.engines import ENGINES
 from onnxport.exporters.errors import BundleError
 from onnxport.exporters.exportable import Exportable
 from onnxport.exporters.graph import Graph
@@ -25,7 +24,8 @@ from onnxport.exporters.localization.scopes import Match, MatchedLayer, Scopes, 
 from onnxport.exporters.localization.walk import ratio, tightened, walk, walk_pieces
 from onnxport.exporters.progress import SILENT, Progress
 from onnxport.exporters.recipe import Suite
-from onnxport.exporters.reference import Recording, record
+from onnxport.exporters.recording import Recording
+from onnxport.exporters.reference import record
 from onnxport.exporters.suggestion import expected_one_of
 from onnxport.exporters.variants import VariantBuilder
 from onnxport.exporters.verification import subjects
@@ -77,7 +77,7 @@ def localize(
     bundle.component()  # one is all that there can be
     recipe = bundle.manifest.recipe
     with progress.stage("Reference in PyTorch") as stage:
-        exportable = load(source, recipe, hub, ENGINES[bundle.manifest.toolchain.engine].attention).exportable
+        exportable = load(source, recipe, hub).component()
         recording = record(exportable, _cases(exportable, suite or recipe.suite, case), stage.advance)
         for name, reason in recording.refused.items():
             stage.note(f"case {name} left out: {reason}")

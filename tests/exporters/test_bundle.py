@@ -80,6 +80,7 @@ def component_of(variants: dict[str, VariantEntry]) -> Component:
         inputs=(TensorSpec(name="x", dtype="float32", shape=("batch", 16)),),
         outputs=(TensorSpec(name="y", dtype="float32", shape=("batch", 16)),),
         axes={"batch": AxisRange(proven=(1, 3))},
+        engine="torchscript",
         variants=variants,
     )
 

@@ -20,6 +20,7 @@ from onnxport.exporters.errors import BundleError
 from onnxport.exporters.graph import Variant
 from onnxport.exporters.manifest import Component, Manifest, Preprocessing, Verification
 from onnxport.exporters.recipe import Recipe
+from onnxport.exporters.recording import Recording
 from onnxport.exporters.verification import subjects, verify_bundle
 from onnxport.verify.cases import Case
 from onnxport.verify.contract import AxisRange, TensorSpec
@@ -112,15 +113,16 @@ def make(make_manifest: Callable[..., Manifest]) -> BundleMaker:
             inputs=(TensorSpec(name="x", dtype="float32", shape=("batch", 16)),),
             outputs=outputs,
             axes={"batch": AxisRange(proven=(1, 3))},
+            engine="torchscript",
             variants={variant.name: variant_entry(variant, root) for variant in write_graphs(root)},
+            decisions={"z": -1},
+            golden="golden.safetensors" if golden else None,
         )
         verification = Verification(
             verdict="skip",
             suite="standard",
             rtol=recipe.tolerance.rtol,
             atol=recipe.tolerance.atol,
-            decisions={"z": -1},
-            golden="golden.safetensors" if golden else None,
         )
         preprocessing = Preprocessing(files=("config.json",))
         seal(root, make_manifest(component, recipe=recipe, preprocessing=preprocessing, verification=verification))
@@ -252,7 +254,7 @@ class TestAgainstGolden:
 
         assert rows() == {"rows.alone": "skip", "rows.reordered": "skip"}  # this manifest does not say
         kept = {"rows.alone": Invariant(held=True), "rows.reordered": Invariant(held=False)}
-        assert rows(invariants=kept) == {"rows.alone": "pass", "rows.reordered": "skip"}
+        assert rows(recordings=recorded(case(2), invariants=kept)) == {"rows.alone": "pass", "rows.reordered": "skip"}
 
 
 class TestDamage:
@@ -308,31 +310,35 @@ class TestDamage:
         assert str(root) not in report.to_json()
 
 
+def recorded(*cases: Case, offset: float = 0.0, **facts: Any) -> dict[str, Recording]:
+    return {"model": Recording(Reference(offset=offset), cases, **facts)}
+
+
 class TestAgainstReference:
     def test_passes(self, root: Path) -> None:
-        report = verify_bundle(load_bundle(root), reference=Reference(), cases=[case(2)])
+        report = verify_bundle(load_bundle(root), recordings=recorded(case(2)))
         assert report.verdict == "pass"
         assert {check.id for check in report.checks} >= {"outputs.match", "files.sha256"}
         assert "golden.match" not in {check.id for check in report.checks}
 
     def test_another_model_fails(self, root: Path) -> None:
-        report = verify_bundle(load_bundle(root), reference=Reference(offset=1.0), cases=[case(2)], variants=["base"])
+        report = verify_bundle(load_bundle(root), recordings=recorded(case(2), offset=1.0), variants=["base"])
         assert ids(failed(report)) == {("outputs.match", "base"), ("levels.match", "base")}
         assert {check.output for check in failed(report) if check.id == "outputs.match"} == {"y"}
 
     def test_needs_no_golden_tensors(self, tmp_path: Path, make: BundleMaker) -> None:
         make(tmp_path / "bundle", Recipe(), golden=False)
-        report = verify_bundle(load_bundle(tmp_path / "bundle"), reference=Reference(), cases=CASES)
+        report = verify_bundle(load_bundle(tmp_path / "bundle"), recordings=recorded(*CASES))
         assert report.verdict == "pass"
 
     def test_cases_that_do_not_fit(self, root: Path) -> None:
         other = Case("other", {"tokens": np.ones((1, 2), np.int64)})
         with pytest.raises(VerificationError, match="tokens"):
-            verify_bundle(load_bundle(root), reference=Reference(), cases=[other])
+            verify_bundle(load_bundle(root), recordings=recorded(other))
 
     def test_no_cases(self, root: Path) -> None:
         with pytest.raises(VerificationError, match="no case"):
-            verify_bundle(load_bundle(root), reference=Reference(), cases=[])
+            verify_bundle(load_bundle(root), recordings=recorded())
 
 
 class TestRefusals:
@@ -352,12 +358,6 @@ class TestRefusals:
         make(tmp_path / "bundle", Recipe(), golden=False)
         with pytest.raises(VerificationError, match="exported without verification"):
             verify_bundle(load_bundle(tmp_path / "bundle"))
-
-    def test_half_a_reference(self, root: Path) -> None:
-        with pytest.raises(VerificationError, match="go together"):
-            verify_bundle(load_bundle(root), reference=Reference())
-        with pytest.raises(VerificationError, match="go together"):
-            verify_bundle(load_bundle(root), cases=CASES)
 
     def test_unknown_suite(self, root: Path) -> None:
         with pytest.raises(VerificationError, match="no suite 'complete'"):

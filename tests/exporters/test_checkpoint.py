@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from onnxport.exporters.checkpoint import load_checkpoint
 from onnxport.exporters.errors import OnnxportError, RecipeError, SourceError, TaskError
 from onnxport.exporters.exportable import Exportable
 from onnxport.exporters.hub_options import HubOptions
+from onnxport.exporters.loading import load as load_source
 from onnxport.exporters.preprocessing import copy_files, load_tokenizer
 from onnxport.exporters.recipe import Recipe
 from onnxport.exporters.signature import probe_contract
@@ -24,9 +24,7 @@ MakeCheckpoint = Callable[..., Path]
 
 
 def load(folder: Path, **recipe: Any) -> Exportable:
-    source = find_folder(str(folder), HubOptions())
-    exportable, _ = load_checkpoint(source, Recipe(**recipe), HubOptions(), "eager")
-    return exportable
+    return load_source(str(folder), Recipe(**recipe), HubOptions()).component()
 
 
 def edit_config(folder: Path, **changes: object) -> None:

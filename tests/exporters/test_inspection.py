@@ -62,6 +62,7 @@ def root(tmp_path: Path, make_manifest: Callable[..., Manifest]) -> Path:
         inputs=(TensorSpec(name="x", dtype="float32", shape=("batch", 8)),),
         outputs=(TensorSpec(name="y", dtype="float32", shape=("batch", 8)),),
         axes={"batch": AxisRange(proven=(1, 3))},
+        engine="torchscript",
         variants={variant.name: variant_entry(variant, root) for variant in variants},
     )
     preprocessing = Preprocessing(files=("config.json",), padding_side="right")

@@ -68,7 +68,7 @@ def look(root: Path, checkpoint: Path, *variants: str, case: str | None = CASE) 
 
 
 def traced_sizes(checkpoint: Path) -> tuple[int, int]:
-    sizes = load(str(checkpoint), Recipe(), HubOptions(), "eager").exportable.example
+    sizes = load(str(checkpoint), Recipe(), HubOptions()).component().example
     return sizes["batch"], sizes["sequence"]
 
 

@@ -25,7 +25,7 @@ from onnxport.exporters.cli.app import run
 from onnxport.exporters.hub_options import HubOptions
 from onnxport.exporters.pipeline import export
 from onnxport.exporters.recipe import Recipe
-from onnxport.exporters.reference import reference_for
+from onnxport.exporters.reference import answers_of_source
 from onnxport.exporters.verification import verify_bundle
 from onnxport.verify.errors import ProviderError
 from onnxport.verify.golden import load_golden, save_golden
@@ -648,8 +648,8 @@ def test_golden_tensors_forged_to_fit_are_seen_against_the_source(
     reseal(root)
     bundle = load_bundle(root)
     assert verify_bundle(bundle, variants=["base"], suite="quick").verdict == "pass"
-    recording = reference_for(bundle, str(classifier), HubOptions(), "quick")
-    report = verify_bundle(bundle, variants=["base"], suite="quick", reference=recording.runner, cases=recording.cases)
+    answers = answers_of_source(bundle, str(classifier), HubOptions(), "quick")
+    report = verify_bundle(bundle, variants=["base"], suite="quick", recordings=answers.recordings)
     assert failed(report) == {"outputs.match"}
     asked = ["verify", str(root), "--against", str(classifier), "--variant", "base", "--suite", "quick", "--quiet"]
     assert run(asked) == 1

@@ -11,21 +11,19 @@ from shutil import copytree
 import pytest
 import torch
 
-from onnxport.exporters.checkpoint import load_checkpoint
 from onnxport.exporters.errors import SourceError
 from onnxport.exporters.exportable import Exportable
 from onnxport.exporters.hub_options import HubOptions
+from onnxport.exporters.loading import load as load_source
 from onnxport.exporters.preprocessing import copy_files
 from onnxport.exporters.recipe import Recipe
 from onnxport.exporters.sentence_embedding import POOLINGS, Pooling, read_stages
-from onnxport.exporters.source import find_folder
 
 TEXTS = ["the graph was the same", "who won?", "in the meeting and in the runtime"]
 
 
 def load(folder: Path, task: str | None = None) -> Exportable:
-    exportable, _ = load_checkpoint(find_folder(str(folder), HubOptions()), Recipe(task=task), HubOptions(), "eager")
-    return exportable
+    return load_source(str(folder), Recipe(task=task), HubOptions()).component()
 
 
 @pytest.mark.parametrize("mode", list(POOLINGS))

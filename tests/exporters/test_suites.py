@@ -37,7 +37,7 @@ def failed(report: Report) -> set[str]:
 
 def test_the_bundle_says_what_pytorch_keeps_and_which_ids_there_are(bundle: Path) -> None:
     manifest = load_bundle(bundle).manifest
-    kept = {name: one.held for name, one in (manifest.verification.invariants or {}).items()}
+    kept = {name: one.held for name, one in (manifest.components["model"].invariants or {}).items()}
     assert kept == {
         "rows.alone": True, "rows.reordered": True, "padding.right": True, "padding.left": False,
         "padding.content": True,

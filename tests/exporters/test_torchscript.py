@@ -10,18 +10,17 @@ import onnx
 import pytest
 from safetensors.numpy import load_file
 
-from onnxport.exporters.checkpoint import load_checkpoint
-from onnxport.exporters.engines import choose_engine
+from onnxport.exporters.engines import choose_engines
 from onnxport.exporters.engines.torchscript import export_graph
 from onnxport.exporters.errors import ReadBackError, RecipeError
 from onnxport.exporters.exportable import Exportable
 from onnxport.exporters.hub_options import HubOptions
+from onnxport.exporters.loading import load as load_source
 from onnxport.exporters.onnx_writer import write_model
 from onnxport.exporters.read_back import check_written
 from onnxport.exporters.recipe import Recipe
 from onnxport.exporters.reference import record
 from onnxport.exporters.signature import probe_contract
-from onnxport.exporters.source import find_folder
 from onnxport.verify import OrtRunner, Recorded, Tolerance, verify
 from onnxport.verify.contract import GraphContract
 
@@ -37,7 +36,7 @@ TASKS = (
 
 
 def export(folder: Path, path: Path, recipe: Recipe) -> tuple[Exportable, GraphContract]:
-    exportable, _ = load_checkpoint(find_folder(str(folder), HubOptions()), recipe, HubOptions(), "eager")
+    exportable = load_source(str(folder), recipe, HubOptions()).component()
     contract = probe_contract(exportable, recipe.opset)
     traced = export_graph(exportable, contract)
     write_model(traced.skeleton, traced.weights, path, external_data="always")
@@ -71,7 +70,7 @@ def test_the_opset_in_the_file_is_the_one_asked(
 @pytest.mark.parametrize("opset", [5, 13, 21, 99])
 def test_opsets_that_cannot_be_written(opset: int) -> None:
     with pytest.raises(RecipeError, match=rf"opset {opset} cannot be written \(torchscript: 14 to 20\)"):
-        choose_engine(Recipe(opset=opset))
+        choose_engines(Recipe(opset=opset))
 
 
 def test_tied_weights_stay_tied(make_checkpoint: Callable[..., Path], tmp_path: Path) -> None:
@@ -123,8 +122,7 @@ def test_a_graph_that_is_not_what_was_asked_is_refused(make_checkpoint: Callable
 
 
 def test_a_trace_of_another_type_or_rank_than_pytorch_is_refused(make_checkpoint: Callable[..., Path]) -> None:
-    folder = find_folder(str(make_checkpoint("bert")), HubOptions())
-    exportable, _ = load_checkpoint(folder, Recipe(), HubOptions(), "eager")
+    exportable = load_source(str(make_checkpoint("bert")), Recipe(), HubOptions()).component()
     contract = probe_contract(exportable, 17)
     hidden = contract.outputs[0]
     for wrong, told in (

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnxport.verify.cases import Case
+from onnxport.verify.contract import addends
 from onnxport.verify.probe import Probe
 from onnxport.verify.report import CheckResult
 
@@ -100,7 +101,7 @@ def _size(probe: Probe) -> Iterator[_Fault]:
     for axis in dict.fromkeys(dim for shape in promised.values() for dim in shape if dim in fixed):
         inputs = dict(probe.case.inputs)
         for name, shape in promised.items():
-            for position in (i for i, dim in enumerate(shape) if dim == axis):
+            for position in (i for i, dim in enumerate(shape) if axis in addends(dim)):
                 inputs[name] = _longer(inputs[name], position)
         yield _Fault(f"{axis} of {fixed[str(axis)] + 1}", inputs)
     for name, shape in promised.items():

@@ -1,0 +1,74 @@
+"""What a model is fed with. One literal table from an input of forward to what makes it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol, cast
+
+import numpy as np
+
+from onnxport.exporters.errors import SignatureError
+
+if TYPE_CHECKING:
+    from onnxport.exporters.checkpoint import Checkpoint
+    from onnxport.exporters.exportable import Arrays
+    from onnxport.exporters.manifest import Preprocessing
+    from onnxport.verify.cases import Case
+    from onnxport.verify.contract import AxisRange, Dim, Vocabulary
+
+
+class InputMaker(Protocol):
+    """Makes the inputs of one component; the properties are those of `Exportable`."""
+
+    @property
+    def inputs(self) -> Mapping[str, tuple[Dim, ...]]: ...
+    @property
+    def axes(self) -> Mapping[str, AxisRange]: ...
+    @property
+    def example(self) -> Mapping[str, int]: ...
+    @property
+    def mask(self) -> str | None: ...
+    @property
+    def vocabularies(self) -> Mapping[str, Vocabulary]: ...
+    @property
+    def preprocessing(self) -> Preprocessing: ...
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+
+    def sample(self, sizes: Mapping[str, int], rng: np.random.Generator) -> Arrays:
+        """Makes valid inputs at the given size of each axis."""
+        ...
+
+    def cases(self, suite: str) -> list[Case]:
+        """The cases of a suite, none of them at the traced sizes. A case's name is its seed."""
+        ...
+
+
+_HERE = "onnxport.exporters.inputs"
+MAKERS: Mapping[str, str] = {
+    "input_ids": f"{_HERE}.text:text_inputs",
+}
+"""An input of forward, and the function that makes a maker of it and of what belongs to it from a checkpoint."""
+
+
+def make_inputs(checkpoint: Checkpoint) -> InputMaker:
+    """Returns what feeds the checkpoint's model, from its forward signature and processors.
+
+    Raises:
+        SignatureError: forward takes nothing that can be made.
+        RecipeError, SourceError: as the makers.
+    """
+    accepted = inspect.signature(checkpoint.model.forward).parameters
+    found = [_load(target)(checkpoint) for name, target in MAKERS.items() if name in accepted]
+    if not found:
+        raise SignatureError(
+            f"{type(checkpoint.model).__name__} takes {', '.join(accepted)}; onnxport can make {', '.join(MAKERS)}"
+        )
+    return found[0]
+
+
+def _load(target: str) -> Callable[[Checkpoint], InputMaker]:
+    module, _, function = target.partition(":")
+    return cast("Callable[[Checkpoint], InputMaker]", getattr(import_module(module), function))
