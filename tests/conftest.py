@@ -7,12 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 import transformers
-
-VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<s>", "</s>", "<pad>", "<unk>", "<mask>"]
-VOCABULARY += [*"abcdefghijklmnopqrstuvwxyz0123456789.,?!", *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz0123456789")]
-VOCABULARY += ["the", "graph", "runtime", "was", "and", "in", "same", "who", "won", "meeting"]
+from zoo import randomise
+from zoo.tokenizer import VOCABULARY, write_tokenizer
 
 HEADS = {
     "feature-extraction": "AutoModel",
@@ -36,43 +33,6 @@ SETTINGS: dict[str, dict[str, object]] = {
     "modernbert": {"pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3,
                    "local_attention": 8, "global_attn_every_n_layers": 2},
 }  # fmt: skip
-
-
-def randomise(module: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
-    """Draws every parameter from N(0, 0.3); normalisation weights from N(1, 0.3)."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            parameter.normal_(0.0, 0.3, generator=generator)
-            if "norm" in name.lower() and name.endswith("weight"):
-                parameter.add_(1.0)
-    return module.eval()
-
-
-def write_tokenizer(folder: Path, *, token_types: bool = True, pad: str = "[PAD]") -> None:
-    """A real WordPiece tokenizer over letters and a few words."""
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-
-    ids = {token: i for i, token in enumerate(VOCABULARY)}
-    tokenizer = Tokenizer(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])],
-    )
-    names = ["input_ids", *(["token_type_ids"] if token_types else []), "attention_mask"]
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token=pad,
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
-        model_max_length=64,
-        model_input_names=names,
-    ).save_pretrained(folder)
 
 
 CheckpointMaker = Callable[..., Path]
