@@ -79,13 +79,18 @@ def name_outputs(result: Any) -> dict[str, Tensor]:
     """Flattens what a module returns into named tensors.
 
     A mapping (transformers' ModelOutput) keeps its keys, without those that are None; a tuple inside it is numbered
-    ("hidden_states.0"). A lone tensor is "output", a tuple "output_0", "output_1", nested tuples counted through.
+    ("hidden_states.0"). A lone tensor is "output", a tuple "output_0", "output_1", nested tuples counted through. What
+    a part of the model returned, a ModelOutput inside a ModelOutput ("vision_model_output"), is no output of the whole.
 
     Raises:
         SignatureError: something that is no tensor.
     """
     if isinstance(result, Mapping):
-        pairs = [(str(key), value) for key, value in result.items() if value is not None]
+        pairs = [
+            (str(key), value)
+            for key, value in result.items()
+            if value is not None and not (_is_model_output(result) and _is_model_output(value))
+        ]
         named = [
             (key if isinstance(value, Tensor) else f"{key}.{i}", leaf)
             for key, value in pairs
@@ -108,6 +113,14 @@ def _belonging_to(extra: str, named: Mapping[str, Tensor]) -> list[str]:
             f"--output {extra}: the model returns no such output; {expected_one_of(extra, EXTRA_OUTPUTS)}"
         )
     return names
+
+
+def _is_model_output(value: Any) -> bool:
+    """Whether it is transformers' ModelOutput, told without importing transformers."""
+    return any(
+        base.__name__ == "ModelOutput" and base.__module__.split(".")[0] == "transformers"
+        for base in type(value).__mro__
+    )
 
 
 def _leaves(value: Any) -> list[Tensor]:
