@@ -67,6 +67,13 @@ _ROWS = (
     _classifier(
         "token-classification", "AutoModelForTokenClassification", "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES"
     ),
+    # Before question-answering, which a LayoutLMv3 for documents fits as well.
+    Task(
+        "document-question-answering",
+        (Head("AutoModelForDocumentQuestionAnswering", "MODEL_FOR_DOCUMENT_QUESTION_ANSWERING_MAPPING_NAMES"),),
+        outputs=("start_logits", "end_logits"),
+        decisions={"start_logits": -1, "end_logits": -1},
+    ),
     Task(
         "question-answering",
         (Head("AutoModelForQuestionAnswering", "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES"),),
@@ -79,6 +86,28 @@ _ROWS = (
         "AutoModelForMultipleChoice",
         "MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES",
         token_axes=("batch", "choices", "sequence"),
+    ),
+    Task(
+        "zero-shot-image-classification",
+        (Head("AutoModelForZeroShotImageClassification", "MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING_NAMES"),),
+        outputs=("logits_per_image", "logits_per_text", "text_embeds", "image_embeds"),
+        decisions={"logits_per_image": -1},
+    ),
+    Task(
+        "zero-shot-object-detection",
+        (Head("AutoModelForZeroShotObjectDetection", "MODEL_FOR_ZERO_SHOT_OBJECT_DETECTION_MAPPING_NAMES"),),
+        outputs=("logits", "pred_boxes", "text_embeds", "image_embeds"),
+        decisions={"logits": -1},
+    ),
+    _classifier(
+        "visual-question-answering",
+        "AutoModelForVisualQuestionAnswering",
+        "MODEL_FOR_VISUAL_QUESTION_ANSWERING_MAPPING_NAMES",
+    ),
+    Task(
+        "mask-generation",
+        (Head("AutoModelForMaskGeneration", "MODEL_FOR_MASK_GENERATION_MAPPING_NAMES"),),
+        outputs=("iou_scores", "pred_masks"),
     ),
 )
 TASKS: Mapping[str, Task] = {task.name: task for task in _ROWS}
@@ -134,7 +163,8 @@ def choose_task(asked: str | None, config: Any, folder: Path) -> tuple[Task, Hea
     if "sentence-similarity" in fits:
         return TASKS["sentence-similarity"], _BASE_MODEL[0]
     named = tuple(getattr(config, "architectures", None) or ())
-    for name in fits:
+    # CLIPModel is a base model and what a task asks for: the task says more.
+    for name in sorted(fits, key=lambda name: name == "feature-extraction"):
         for head in TASKS[name].heads:
             if set(named) & _architectures(head, config.model_type):
                 return TASKS[name], head
