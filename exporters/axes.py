@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from onnxport.exporters.errors import RecipeError
 from onnxport.exporters.recipe import Recipe
 from onnxport.exporters.suggestion import expected_one_of
+from onnxport.verify.contract import Dim
 
 
 def token_axes(
@@ -42,6 +43,44 @@ def token_axes(
         raise RecipeError(f"axes (--axes) gives two axes of one input the same name: {', '.join(names)}")
     static |= known_static(recipe.static, names)
     return tuple(names), static
+
+
+def named_axes(
+    inputs: Mapping[str, tuple[Dim, ...]], recipe: Recipe
+) -> tuple[dict[str, tuple[Dim, ...]], dict[str, int]]:
+    """Returns inputs of any shapes with the names that the recipe gives their axes, and the fixed size of static ones.
+
+    `--axes input_values=rows,samples` renames an axis in every input that has it; a number in its place fixes it, like
+    `--static`. A dimension that the model fixes keeps its size.
+
+    Raises:
+        RecipeError: an unknown input or axis, the wrong number of axes, two names for one axis, or another size for a
+            dimension that the model fixes.
+    """
+    renamed: dict[str, Dim] = {}
+    for name, dims in recipe.axes.items():
+        if name not in inputs:
+            raise RecipeError(f"axes (--axes) names an unknown input {name!r}: {expected_one_of(name, inputs)}")
+        default = inputs[name]
+        shown = ", ".join(map(str, default))
+        if len(dims) != len(default):
+            raise RecipeError(f"axes (--axes) gives {name!r} {len(dims)} axes; it has {len(default)}: {shown}")
+        for axis, dim in zip(default, dims, strict=True):
+            if isinstance(axis, int):
+                if dim != axis:
+                    raise RecipeError(
+                        f"axes (--axes) gives {dim!r} for a dimension of {name!r} that is {axis}: {shown}"
+                    )
+            elif renamed.setdefault(axis, dim) != dim:
+                raise RecipeError(f"axes (--axes) calls axis {axis!r} both {renamed[axis]!r} and {dim!r}")
+    static = {axis: dim for axis, dim in renamed.items() if isinstance(dim, int)}
+    names = {axis: dim for axis, dim in renamed.items() if isinstance(dim, str)}
+    result = {name: tuple(names.get(str(dim), dim) for dim in dims) for name, dims in inputs.items()}
+    for dims in result.values():
+        if len({dim for dim in dims if isinstance(dim, str)}) < sum(isinstance(dim, str) for dim in dims):
+            raise RecipeError(f"axes (--axes) gives two axes of one input the same name: {', '.join(map(str, dims))}")
+    axes = list(dict.fromkeys(dim for dims in result.values() for dim in dims if isinstance(dim, str)))
+    return result, static | known_static(recipe.static, axes)
 
 
 def known_static(static: Mapping[str, int], axes: Sequence[str]) -> dict[str, int]:

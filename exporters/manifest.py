@@ -86,7 +86,11 @@ class Component(Model):
 
 
 class Preprocessing(Model):
-    """How inputs are made. `files` came with the checkpoint: tokenizer and processor, configuration, licence."""
+    """How inputs are made. `files` came with the checkpoint: tokenizer and processor, configuration, licence.
+
+    `sampling_rate` of audio in Hz; `feature_size`: values per step of it, 1 for a waveform, else the bins of a
+    spectrogram.
+    """
 
     files: tuple[BundlePath, ...] = ()
     padding_side: str | None = None
@@ -94,6 +98,8 @@ class Preprocessing(Model):
     pooling: str | None = None
     normalize: bool | None = None
     labels: dict[str, str] | None = None
+    sampling_rate: int | None = None
+    feature_size: int | None = None
 
 
 class Verification(Model):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,7 @@ class Processors:
     """What makes the inputs of a checkpoint's model, as transformers loads it; None where the checkpoint has none."""
 
     tokenizer: Any | None = None
+    feature_extractor: Any | None = None
 
 
 def load_processors(folder: Path, *, trust_remote_code: bool) -> Processors:
@@ -61,7 +63,10 @@ def load_processors(folder: Path, *, trust_remote_code: bool) -> Processors:
     Raises:
         SourceError: files are there, but what they describe cannot be loaded.
     """
-    return Processors(tokenizer=load_tokenizer(folder, trust_remote_code=trust_remote_code))
+    return Processors(
+        tokenizer=load_tokenizer(folder, trust_remote_code=trust_remote_code),
+        feature_extractor=load_feature_extractor(folder, trust_remote_code=trust_remote_code),
+    )
 
 
 def load_tokenizer(folder: Path, *, trust_remote_code: bool) -> Any | None:
@@ -95,6 +100,49 @@ def load_tokenizer(folder: Path, *, trust_remote_code: bool) -> Any | None:
             "vocabulary file is missing or empty"
         )
     return tokenizer
+
+
+def load_feature_extractor(folder: Path, *, trust_remote_code: bool) -> Any | None:
+    """Returns transformers' feature extractor for audio, or None where no file describes one.
+
+    An image processor has the same file: what tells them apart in any age of it is the sampling rate.
+
+    Raises:
+        SourceError: the file cannot be read, or what it describes cannot be loaded.
+    """
+    if not any("sampling_rate" in described for described in _read_processors(folder, "feature_extractor")):
+        return None
+    from transformers import AutoFeatureExtractor
+
+    try:
+        return AutoFeatureExtractor.from_pretrained(folder, trust_remote_code=trust_remote_code, local_files_only=True)
+    except Exception as e:
+        raise SourceError(
+            f"the feature extractor of {folder.name} cannot be loaded ({type(e).__name__}: {_first_line(e)}); mend "
+            "preprocessor_config.json, or remove it to export with the defaults of its class"
+        ) from e
+
+
+def _read_processors(folder: Path, part: str) -> list[dict[str, Any]]:
+    """What the files say of one processor: a whole preprocessor_config.json, a part of a processor_config.json.
+
+    Raises:
+        SourceError: a file holds something else than a JSON object.
+    """
+    found = []
+    for name in ("processor_config.json", "preprocessor_config.json"):
+        if not (folder / name).is_file():
+            continue
+        try:
+            content = json.loads((folder / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as e:
+            raise SourceError(f"{name} of {folder.name} cannot be read ({_first_line(e)}); mend or remove it") from e
+        if not isinstance(content, dict):
+            raise SourceError(f"{name} of {folder.name} holds a {type(content).__name__}, expected an object")
+        described = content.get(part) if name == "processor_config.json" else content
+        if isinstance(described, dict):
+            found.append(described)
+    return found
 
 
 def copy_files(folder: Path, tokenizer: Any | None, target: Path) -> tuple[str, ...]:
