@@ -1,0 +1,77 @@
+"""Greedy generation: a bundle must say token for token what transformers' `generate` says.
+
+Two functions for each way of dividing a model into graphs, in one literal table: a *recorder*, which needs the model,
+and a *loop*, which runs the graphs of a bundle with numpy alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import numpy as np
+
+from onnxport.verify.contract import TensorSpec
+
+if TYPE_CHECKING:
+    from onnxport.exporters.checkpoint import Checkpoint
+    from onnxport.exporters.generation.generation import Generation
+
+Arrays = Mapping[str, np.ndarray]
+
+Choose = Callable[[np.ndarray], np.ndarray]
+"""Logits of the last position, float [batch, vocabulary], to the ids that follow, int64 [batch]."""
+
+
+@dataclass(frozen=True)
+class LoopGraph:
+    """A component as a loop sees it: what it takes, and how it is run."""
+
+    inputs: tuple[TensorSpec, ...]
+    run: Callable[[Arrays], Arrays]
+
+
+class Loop(Protocol):
+    """Runs the graphs of a model, by component name, `steps` times in a row.
+
+    It calls `choose` once for every step, with the logits of each row's last position, and feeds what it returns.
+    `prompt` is what the recorder kept. A loop knows nothing of torch.
+    """
+
+    def __call__(self, graphs: Mapping[str, LoopGraph], prompt: Arrays, steps: int, choose: Choose) -> None: ...
+
+
+@dataclass(frozen=True)
+class _Generator:
+    """`recorder`: "module:function" from a Checkpoint to its Generation; `loop`: "module:function", a `Loop`."""
+
+    recorder: str
+    loop: str
+
+
+_HERE = "onnxport.exporters.generation"
+GENERATORS: Mapping[str, _Generator] = {
+    "decoder": _Generator(f"{_HERE}.decoder_recorder:record", f"{_HERE}.decoder_loop:generate"),
+}
+"""A row of `components.SPLITS` to how its graphs generate."""
+
+
+def recorder_of(checkpoint: Checkpoint) -> Callable[[], Generation] | None:
+    """Returns what records the greedy generation of a checkpoint's model; None: its task does not generate."""
+    name = checkpoint.head.split
+    if name not in GENERATORS:
+        return None
+    record = cast("Callable[[Checkpoint], Generation]", _load(GENERATORS[name].recorder))
+    return lambda: record(checkpoint)
+
+
+def loop_named(name: str) -> Loop:
+    """Returns the loop of a row of GENERATORS."""
+    return cast(Loop, _load(GENERATORS[name].loop))
+
+
+def _load(target: str) -> Any:
+    module, _, function = target.partition(":")
+    return getattr(import_module(module), function)
