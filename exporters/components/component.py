@@ -80,6 +80,8 @@ def _number(config: Any, name: str) -> int:
 
 
 def _labels(checkpoint: Checkpoint) -> dict[str, str] | None:
-    if not checkpoint.task.name.endswith("-classification"):
+    name = checkpoint.task.name
+    # A zero-shot classifier is given its labels with every call.
+    if name.startswith("zero-shot-") or not name.endswith(("-classification", "visual-question-answering")):
         return None
     return {str(index): str(label) for index, label in sorted(checkpoint.config.id2label.items())}

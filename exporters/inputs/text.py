@@ -62,6 +62,7 @@ class TextInputs:
         vocab_size: token ids are below it.
         pad_token_id: what stands at padded positions.
         type_vocab_size: number of token types the model knows.
+        eos_token_id: what ends a text, where the model says so: CLIP reads a text off the position at which it stands.
         max_length: longest sequence of the model in tokens, None if unknown.
         longest: longest sequence worth running in one case; at most max_length.
         static: axes with a fixed size.
@@ -77,6 +78,7 @@ class TextInputs:
     longest: int
     static: Mapping[str, int]
     tokenizer: Any = None
+    eos_token_id: int | None = None
 
     @property
     def inputs(self) -> dict[str, tuple[Dim, ...]]:
@@ -110,10 +112,17 @@ class TextInputs:
         return () if self.tokenizer is not None else (told,)
 
     def sample(self, sizes: Mapping[str, int], rng: np.random.Generator) -> Arrays:
-        """Random ids (never the padding id), nothing masked, both token types where there are two."""
+        """Random ids (never the padding id), nothing masked, both token types where there are two.
+
+        What ends a text stands at the end of every row and nowhere else.
+        """
         shape = tuple(sizes[axis] for axis in self.token_axes)
-        ids = rng.integers(0, self.vocab_size - 1, shape)
-        ids += ids >= self.pad_token_id
+        reserved = sorted({self.pad_token_id, *([] if self.eos_token_id is None else [self.eos_token_id])})
+        ids = rng.integers(0, self.vocab_size - len(reserved), shape)
+        for taken in reserved:
+            ids += ids >= taken
+        if self.eos_token_id is not None:
+            ids[..., -1] = self.eos_token_id
         types = np.zeros(shape, dtype=np.int64)
         if self.type_vocab_size > 1:
             types[..., shape[-1] // 2 :] = 1
@@ -191,7 +200,10 @@ class TextInputs:
             mask[0] = row
             if len(mask) > 1:
                 mask[1] = np.eye(1, length, int(np.flatnonzero(row)[0]), dtype=np.int64)[0]
-            inputs["input_ids"].reshape(-1, length)[mask == 0] = self.pad_token_id
+            ids = inputs["input_ids"].reshape(-1, length)
+            ids[mask == 0] = self.pad_token_id
+            if self.eos_token_id is not None:
+                ids[np.arange(len(mask)), length - 1 - np.argmax(mask[:, ::-1], axis=1)] = self.eos_token_id
             if "token_type_ids" in inputs:
                 inputs["token_type_ids"].reshape(-1, length)[mask == 0] = 0
             cases.append(self._case(f"padding.{kind}", inputs))
@@ -247,7 +259,7 @@ def text_inputs(checkpoint: Checkpoint) -> TextInputs:
         RecipeError: axes that do not fit.
         SourceError: the tokenizer belongs to another model.
     """
-    model, config, recipe = checkpoint.model, checkpoint.config, checkpoint.recipe
+    model, config, recipe = checkpoint.model, _text_config(checkpoint.config), checkpoint.recipe
     tokenizer = checkpoint.processors.tokenizer
     accepted = inspect.signature(model.forward).parameters
     type_vocab_size = int(getattr(config, "type_vocab_size", 0) or 0)
@@ -285,7 +297,25 @@ def text_inputs(checkpoint: Checkpoint) -> TextInputs:
         longest=_longest_case(limit, config, full=recipe.suite == "full"),
         static=static,
         tokenizer=tokenizer,
+        eos_token_id=_eos_token_id(config, tokenizer, vocab_size),
     )
+
+
+def _text_config(config: Any) -> Any:
+    """What describes the reader of tokens: the whole config, or its part for text in a model that reads images too."""
+    return config if hasattr(config, "vocab_size") else getattr(config, "text_config", config)
+
+
+def _eos_token_id(config: Any, tokenizer: Any, vocab_size: int) -> int | None:
+    """The id that ends a text, of a model whose config names one; the tokenizer knows better which it is.
+
+    The config of OpenAI's CLIP says 2, which ends no text.
+    """
+    if getattr(config, "eos_token_id", None) is None:
+        return None
+    told = [getattr(tokenizer, "eos_token_id", None), config.eos_token_id]
+    fitting = [id for id in told if isinstance(id, int) and 0 <= id < vocab_size]
+    return fitting[0] if fitting and vocab_size > 2 else None
 
 
 def _require_known_ids(tokenizer: Any, vocab_size: int) -> None:
