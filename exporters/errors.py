@@ -43,6 +43,10 @@ class BundleError(OnnxportError):
     """A bundle that cannot be written or read: OUT exists, bundle.json is malformed or leads out of its folder."""
 
 
+class DatasetError(OnnxportError):
+    """A data set that cannot be read, or that does not fit the task or the labels of the model."""
+
+
 class VerificationFailed(OnnxportError):
     """The bundle was built, and does not compute what the PyTorch model computes.
 

@@ -23,7 +23,7 @@ from onnxport.verify.cases import Case
 from onnxport.verify.contract import GraphContract
 from onnxport.verify.relations import measure_relations
 from onnxport.verify.report import CheckResult
-from onnxport.verify.runners import Recorded
+from onnxport.verify.runners import Recorded, Runner
 from onnxport.verify.suites import in_suite, measures_noise, probe_case
 
 
@@ -123,12 +123,17 @@ class SourceAnswers:
 
 
 def answers_of_source(
-    bundle: Bundle, source: str, hub: HubOptions, suite: Suite | None, case: str | None = None
+    bundle: Bundle,
+    source: str,
+    hub: HubOptions,
+    suite: Suite | None,
+    case: str | None = None,
+    ask: Callable[[Runner], None] | None = None,
 ) -> SourceAnswers:
     """Loads the source that a bundle is said to come from, and records its answers to the cases of a suite.
 
     The recipe stored in the bundle decides task, dtype and axes; `suite` None: the suite of the export; `case`: only
-    the case of that name.
+    the case of that name; `ask` is given the module as a runner, for questions beyond the suite, before it is let go.
 
     Raises:
         VerificationError: the suite has no such case.
@@ -149,6 +154,8 @@ def answers_of_source(
         for (name, exportable), cases in zip(loaded.components.items(), by_component.values(), strict=True)
         if case is None or any(c in chosen for c in cases)
     }
+    if ask is not None:
+        ask(TorchRunner(loaded.component()))
     checks: list[CheckResult] = []
     if loaded.processors.tokenizer is not None and in_suite("tokenizer.match", recipe.suite):
         record_of_source = record_tokenizer(loaded.processors.tokenizer)

@@ -36,6 +36,15 @@ def read_settings(folder: Path, otherwise: TokenizerSettings) -> TokenizerSettin
         raise BundleError(f"tokenizer_config.json of {folder.name} is malformed ({e}); copy the bundle again") from e
 
 
+def read_mask_token(folder: Path) -> str | None:
+    """Returns the token that stands for a masked one; None: the files name none. Raises as `read_settings`."""
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        token = _read(folder / name).get("mask_token")
+        if token is not None:
+            return str(token["content"] if isinstance(token, dict) else token)
+    return None
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}

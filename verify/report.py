@@ -38,7 +38,8 @@ class CheckResult(Model):
 
     Attributes:
         id: stable id of the check ("outputs.match").
-        component, variant, case, output: what it was put to, as far as it applies.
+        component, variant, case, output: what it was put to, as far as it applies; of metric.kept, `case` is the data
+            set and `output` the metric.
         verdict: "skip" has its reason in `detail`.
         detail: for a person: where, what was seen, what was expected.
         compared: number of elements compared.
@@ -54,6 +55,10 @@ class CheckResult(Model):
         rtol, atol: the tolerance that was used. min_cosine_allowed, max_rms_error_allowed, min_sqnr_db_allowed,
             max_p99_error_allowed, min_argmax_agreement_allowed, min_topk_agreement_allowed: the thresholds that were
             used.
+        examples: how many a task metric was measured on. reference_score, score, chance_score: of the reference, of
+            the candidate, and of the best answer that does not look at the input.
+        score_loss: reference_score - score. score_loss_low, score_loss_high: its 95 % interval, by a paired bootstrap.
+            max_score_loss_allowed: the threshold that was used.
     """
 
     id: str
@@ -90,6 +95,14 @@ class CheckResult(Model):
     max_p99_error_allowed: Number | None = None
     min_argmax_agreement_allowed: Number | None = None
     min_topk_agreement_allowed: Number | None = None
+    examples: int | None = None
+    reference_score: Number | None = None
+    score: Number | None = None
+    chance_score: Number | None = None
+    score_loss: Number | None = None
+    score_loss_low: Number | None = None
+    score_loss_high: Number | None = None
+    max_score_loss_allowed: Number | None = None
 
 
 class Summary(Model):

@@ -24,6 +24,7 @@ SMALLEST_SUITE: dict[str, str] = {
     "outputs.sensitive": "quick",
     "golden.match": "quick",
     "fusion.expected": "quick",
+    "metric.kept": "quick",  # where a data set is given
     "rows.independent": "standard",
     "padding.invariant": "standard",
     "iobinding.match": "standard",

@@ -15,7 +15,11 @@ from onnxport.verify.errors import OnnxportError
 INTERRUPTED = 130
 """128 + SIGINT, what a shell reports for a program that was stopped with Ctrl-C."""
 
-_EXPORT_EXTRA = ("torch", "transformers", "optimum", "onnxscript", "sympy", "requests", "huggingface_hub")
+_EXTRAS = {
+    "export": ("torch", "transformers", "optimum", "onnxscript", "sympy", "requests", "huggingface_hub"),
+    "metrics": ("sklearn", "scipy"),
+}
+"""Extra of the package to the modules that it brings."""
 
 _OS_ADVICE = {
     errno.ENOSPC: "no space is left on the device; free some, or choose another folder",
@@ -89,8 +93,11 @@ def _own(error: BaseException) -> Failure:
 
 def _missing_module(error: BaseException) -> Failure:
     name = (getattr(error, "name", None) or str(error)).partition(".")[0]
-    if name in _EXPORT_EXTRA:
-        return Failure("MissingExtra", f"this needs {name}, which is not installed: pip install 'onnxport[export]'")
+    for extra, modules in _EXTRAS.items():
+        if name in modules:
+            return Failure(
+                "MissingExtra", f"this needs {name}, which is not installed: pip install 'onnxport[{extra}]'"
+            )
     return Failure("MissingModule", f"the Python module {name} is not installed: pip install it, then run again")
 
 

@@ -43,7 +43,8 @@ def utf8(name: Name) -> Name:
     return name
 
 
-def _tolerance(value: float | None) -> float | None:
+def not_negative(value: float | None) -> float | None:
+    """Returns the number; refuses one that is below 0, infinite or none."""
     if value is not None and not (value >= 0 and math.isfinite(value)):
         raise typer.BadParameter(f"seen {value}; expected a finite number from 0")
     return value
@@ -55,7 +56,7 @@ Rtol = Annotated[
     float | None,
     typer.Option(
         metavar="X",
-        callback=_tolerance,
+        callback=not_negative,
         help="Allowed relative difference of graphs in the dtype of the export. Default: "
         "0.001, for float16 0.01; for a bundle what it was exported with.",
         rich_help_panel=VERIFICATION,
@@ -65,7 +66,7 @@ Atol = Annotated[
     float | None,
     typer.Option(
         metavar="X",
-        callback=_tolerance,
+        callback=not_negative,
         help="Allowed absolute difference of the same. Default: 0.0001, for float16 0.005; "
         "for a bundle what it was exported with.",
         rich_help_panel=VERIFICATION,

@@ -46,6 +46,9 @@ def show_report(console: Console, report: Report) -> None:
     for line in _failures(report.checks):
         console.data(line, style=_STYLE["fail"])
     if not console.quiet:
+        for check in report.checks:
+            if check.score is not None and check.verdict == "pass":
+                console.data(f"{check.variant} on {check.case}: {check.detail}")
         for line in _skips(check for check in report.checks if check.detail != NOTHING_TO_EXPECT):
             console.data(line, style=_STYLE["skip"])
         for line in (*allowed(report), *loose(report)):

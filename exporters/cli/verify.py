@@ -26,6 +26,7 @@ from onnxport.exporters.cli.options import (
     TrustRemoteCode,
     VariantNames,
     find_factories_here,
+    not_negative,
     utf8,
 )
 from onnxport.exporters.cli.report_files import print_annotations, refuse_unwritable, write_reports
@@ -42,6 +43,7 @@ EXAMPLES = (
     "onnxport verify bundles/minilm\n\n"
     "onnxport verify bundles/minilm --against sentence-transformers/all-MiniLM-L6-v2 --suite full\n\n"
     "onnxport verify bundles/minilm --variant optimized --report report.html --report junit.xml --json\n\n"
+    "onnxport verify bundles/reviews --dataset reviews.csv --max-loss 0.005 --variant int8\n\n"
     "onnxport verify model.onnx --against ./checkpoint --task text-classification"
 )
 
@@ -76,6 +78,25 @@ def verify(
     ] = None,
     rtol: Rtol = None,
     atol: Atol = None,
+    dataset: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Labelled examples (.csv, .tsv, .jsonl): is the task done as well as by PyTorch (--against) or by "
+            "base? Needs the metrics extra.",
+            callback=utf8,
+            rich_help_panel=VERIFICATION,
+        ),
+    ] = None,
+    max_loss: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X",
+            callback=not_negative,
+            help="By how much a score on the data set may be lower. Default: 0.01.",
+            rich_help_panel=VERIFICATION,
+        ),
+    ] = None,
     provider: Annotated[
         str | None,
         typer.Option(
@@ -109,10 +130,17 @@ def verify(
     refuse_unwritable(reports or [], bundle)
     hub = HubOptions(revision, token, cache_dir, offline, trust_remote_code)
     manifest = None
+    if max_loss is not None and dataset is None:
+        raise typer.BadParameter("there is no data set to lose anything on; add --dataset", param_hint="--max-loss")
     if against is not None:
         find_factories_here(against)
     with hushed(debug=debug):
         if bundle.is_file():
+            if dataset is not None:
+                told = (
+                    f"{bundle} is a file, which does not say how texts become its inputs; give the folder of a bundle"
+                )
+                raise typer.BadParameter(told, param_hint="--dataset")
             source = _source_of(bundle, against, variant)
             result = _verify_file(
                 console,
@@ -141,6 +169,8 @@ def verify(
                 variants=variant,
                 suite=chosen_suite,
                 case=case,
+                dataset=dataset,
+                max_loss=max_loss,
                 rtol=rtol,
                 atol=atol,
                 provider=provider,
@@ -159,30 +189,48 @@ def _verify_bundle(
     against: str | None,
     hub: HubOptions,
     *,
+    variants: list[str] | None,
     suite: Suite | None,
     case: str | None,
+    dataset: Path | None,
+    max_loss: float | None,
+    provider: str | None,
     **options: Any,
 ) -> Report:
     from onnxport.exporters.verification import verify_bundle
 
+    question = None
+    if dataset is not None:
+        from onnxport.exporters.task_metrics.kept import MAX_LOSS, metric_question
+
+        question = metric_question(loaded, dataset, MAX_LOSS if max_loss is None else max_loss)
+    answered: list[list[Any]] = []
     answers = None
     if against is not None:
         with console.stage("Reference in PyTorch") as stage:
             from onnxport.exporters.reference import answers_of_source
 
-            answers = answers_of_source(loaded, against, hub, suite, case)
+            ask = None if question is None else lambda runner: answered.append(question.ask(runner))
+            answers = answers_of_source(loaded, against, hub, suite, case, ask)
             if answers.weights_sha256 != loaded.manifest.source.weights_sha256:
                 stage.note(f"the weights of {against} are not those the bundle was made from")
             for recording in answers.recordings.values():
                 for refused, reason in recording.refused.items():
                     stage.note(f"case {refused} left out: {reason}")
+    beside = list(answers.checks) if answers else []
+    if question is not None:
+        with console.stage(f"Metric: {question.metric.examples} examples of {question.dataset}"):
+            pytorch = answered[0] if answered else None
+            beside += question.verify(variants=variants, provider=provider, pytorch=pytorch)
     with console.stage("Verify"):
         return verify_bundle(
             loaded,
             recordings=answers.recordings if answers else None,
-            beside=answers.checks if answers else (),
+            beside=beside,
+            variants=variants,
             case=case,
             suite=suite,
+            provider=provider,
             **options,
         )
 

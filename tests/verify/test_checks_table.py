@@ -31,13 +31,14 @@ def test_ids() -> None:
         "levels.match",
         "reload.match",
         "tokenizer.match",
+        "metric.kept",
     ]
 
 
 @pytest.mark.parametrize("check", CHECKS)
 def test_every_line_resolves(check: str) -> None:
     family = check.partition("/")[2] or check.partition(".")[0]
-    module = {"padding": "padding_invariance", "inputs": "rejection"}.get(family, family)
+    module = {"padding": "padding_invariance", "inputs": "rejection", "metric": "metric_kept"}.get(family, family)
     assert re.fullmatch(rf"onnxport\.verify\.checks\.{module}:check_\w+", CHECKS[check])
     assert callable(load_check(check))
 

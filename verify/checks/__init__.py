@@ -30,11 +30,13 @@ CHECKS: dict[str, str] = {
     "levels.match": "onnxport.verify.checks.levels:check_match",
     "reload.match": "onnxport.verify.checks.reload:check_match",
     "tokenizer.match": "onnxport.verify.checks.tokenizer:check_match",
+    "metric.kept": "onnxport.verify.checks.metric_kept:check_kept",
 }
 """Stable id to "module:function"; "id/part" is a further question whose results are filed under the id (`filed_under`).
 
-What they take: `files.*` a folder and its records, `tokenizer.*` a file and what was recorded of it, `graph.*`,
-`session.*` and `fusion.*` an Inspection, `outputs.*` and `golden.*` a Trial, all others and every part a Probe."""
+What they take: `files.*` a folder and its records, `tokenizer.*` a file and what was recorded of it, `metric.*` scores,
+`graph.*`, `session.*` and `fusion.*` an Inspection, `outputs.*` and `golden.*` a Trial, all others and every part a
+Probe."""
 
 
 def filed_under(check: str) -> str:

@@ -79,6 +79,7 @@ def allowance_used(check: CheckResult) -> float | None:
         _share(check.p99_error, check.max_p99_error_allowed, best=0.0),
         _share(check.argmax_agreement, check.min_argmax_agreement_allowed, best=1.0),
         _share(check.topk_agreement, check.min_topk_agreement_allowed, best=1.0),
+        _share(_lost(check.score_loss), check.max_score_loss_allowed, best=0.0),
     )
     known = [share for share in shares if share is not None]
     return max(known) if known else None
@@ -246,6 +247,11 @@ def _statistics(
         f"top {top_k} kept >= {min_topk_agreement:g}" if min_topk_agreement else None,
     ]
     return ", ".join(filter(None, told))
+
+
+def _lost(loss: float | None) -> float | None:
+    """A score that is better than the reference's lost nothing."""
+    return None if loss is None else max(loss, 0.0)
 
 
 def _amplitude(decibels: float | None) -> float | None:
