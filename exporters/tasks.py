@@ -23,12 +23,14 @@ class Head:
         mapping: the table of `transformers.models.auto.modeling_auto` that says which architectures fit.
         split: how it is divided into graphs, a row of `components.SPLITS`.
         cached: whether it is loaded with its key and value cache on.
+        model_type: of the only model that it is for, where transformers has no table: `auto_class` is its own class.
     """
 
     auto_class: str
     mapping: str
     split: str = "single"
     cached: bool = False
+    model_type: str | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,12 @@ _BASE_MODEL = (Head("AutoModel", "MODEL_MAPPING_NAMES"),)
 def _classifier(name: str, auto_class: str, mapping: str, **fields: Any) -> Task:
     """A task whose result is the largest of its logits."""
     return Task(name, (Head(auto_class, mapping),), outputs=("logits",), decisions={"logits": -1}, **fields)
+
+
+def _series_heads(patchtst: str, patchtsmixer: str) -> tuple[Head, ...]:
+    """Heads of time series models, for which transformers has no Auto class."""
+    named = {"patchtst": f"PatchTST{patchtst}", "patchtsmixer": f"PatchTSMixer{patchtsmixer}"}
+    return tuple(Head(name, "", model_type=model_type) for model_type, name in named.items())
 
 
 _ROWS = (
@@ -109,6 +117,34 @@ _ROWS = (
         (Head("AutoModelForMaskGeneration", "MODEL_FOR_MASK_GENERATION_MAPPING_NAMES"),),
         outputs=("iou_scores", "pred_masks"),
     ),
+    Task(
+        "automatic-speech-recognition",
+        (Head("AutoModelForCTC", "MODEL_FOR_CTC_MAPPING_NAMES"),),
+        outputs=("logits",),
+        decisions={"logits": -1},
+    ),
+    _classifier(
+        "audio-classification", "AutoModelForAudioClassification", "MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES"
+    ),
+    # The speakers of a frame are found by a threshold for each.
+    Task(
+        "audio-frame-classification",
+        (Head("AutoModelForAudioFrameClassification", "MODEL_FOR_AUDIO_FRAME_CLASSIFICATION_MAPPING_NAMES"),),
+        outputs=("logits",),
+    ),
+    Task(
+        "audio-xvector",
+        (Head("AutoModelForAudioXVector", "MODEL_FOR_AUDIO_XVECTOR_MAPPING_NAMES"),),
+        outputs=("logits", "embeddings"),
+    ),
+    # Every output is kept: a head that predicts a distribution has one per parameter, to be shifted and scaled.
+    Task("time-series-forecasting", _series_heads("ForPrediction", "ForPrediction")),
+    Task(
+        "time-series-classification",
+        _series_heads("ForClassification", "ForTimeSeriesClassification"),
+        decisions={"prediction_logits": -1, "prediction_outputs": -1},
+    ),
+    Task("time-series-regression", _series_heads("ForRegression", "ForRegression")),
 )
 TASKS: Mapping[str, Task] = {task.name: task for task in _ROWS}
 
@@ -181,6 +217,8 @@ def _head(task: Task, config: Any) -> Head:
 
 def _architectures(head: Head, model_type: str) -> set[str]:
     """The names of the classes for a model type; none where this transformers has no such table."""
+    if head.model_type is not None:
+        return {head.auto_class} if head.model_type == model_type else set()
     from transformers.models.auto import modeling_auto
 
     names = getattr(modeling_auto, head.mapping, {}).get(model_type, ())
