@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from onnxport.exporters.components import split
 from onnxport.exporters.components.single import MODEL
 from onnxport.exporters.errors import SourceError
 from onnxport.exporters.exportable import Exportable
+from onnxport.exporters.generation import recorder_of
+from onnxport.exporters.generation.generation import Generation
 from onnxport.exporters.hub_options import HubOptions
 from onnxport.exporters.manifest import Preprocessing, Source
 from onnxport.exporters.plain_module import load_plain_module
@@ -22,12 +24,17 @@ from onnxport.exporters.source import find_folder, is_factory
 
 @dataclass(frozen=True)
 class Loaded:
-    """A source in memory, as its components. `folder` is None for a plain module, which has no files."""
+    """A source in memory, as its components.
+
+    `folder` is None for a plain module, which has no files. `record_generation` runs the model's own greedy generation;
+    None: its task does not generate.
+    """
 
     components: Mapping[str, Exportable]
     source: Source
     processors: Processors = field(default_factory=Processors)
     folder: Path | None = None
+    record_generation: Callable[[], Generation] | None = None
 
     @property
     def preprocessing(self) -> Preprocessing:
@@ -67,4 +74,5 @@ def load(source: str, recipe: Recipe, hub: HubOptions) -> Loaded:
         exportable = load_plain_module(source, recipe)
         return Loaded({MODEL: exportable}, exportable.source)
     checkpoint = load_checkpoint(find_folder(source, hub), recipe, hub)
-    return Loaded(split(checkpoint), checkpoint.source, checkpoint.processors, checkpoint.folder.path)
+    components = split(checkpoint)
+    return Loaded(components, checkpoint.source, checkpoint.processors, checkpoint.folder.path, recorder_of(checkpoint))

@@ -102,10 +102,18 @@ class Preprocessing(Model):
     feature_size: int | None = None
 
 
+class GenerationRecord(Model):
+    """What the model generated greedily: a path in the bundle, and the `loop` that runs the graphs the same way (a row
+    of `generation.GENERATORS`)."""
+
+    loop: str
+    file: BundlePath
+
+
 class Verification(Model):
     """The verdict that the export ended with. `verdict` "skip": exported with --no-verify.
 
-    `tokenizer` and `report` are paths in the bundle.
+    `tokenizer` and `report` are paths in the bundle; `generation` None: nothing that the model generated is stored.
     """
 
     verdict: Literal["pass", "fail", "skip"]
@@ -114,6 +122,7 @@ class Verification(Model):
     atol: float
     report: BundlePath | None = None
     tokenizer: BundlePath | None = None
+    generation: GenerationRecord | None = None
 
 
 class Manifest(Model):

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from onnxport.exporters.bundle import Bundle, load_bundle, seal
 from onnxport.exporters.component_export import ComponentExport, Workplace, build, trace
 from onnxport.exporters.engines import Engine, choose_engines
 from onnxport.exporters.errors import BundleError, EngineError, ReadBackError, RecipeError, VerificationFailed
+from onnxport.exporters.generation.check import check_generation
+from onnxport.exporters.generation.evidence import GenerationEvidence, record_evidence, store_evidence
 from onnxport.exporters.hub_options import HubOptions
 from onnxport.exporters.manifest import Manifest, Preprocessing, Source, Verification
 from onnxport.exporters.progress import SILENT, Progress
@@ -22,10 +25,14 @@ from onnxport.exporters.tokenizer_evidence import check_tokenizer, record_tokeni
 from onnxport.exporters.toolchain import toolchain
 from onnxport.exporters.variants import KINDS
 from onnxport.exporters.variants.child import Children
+from onnxport.exporters.verification import component_subjects
 from onnxport.verify import Report
 from onnxport.verify.report import CheckResult
 from onnxport.verify.suites import in_suite
 from onnxport.verify.tokenizer_record import TokenizerRecord
+
+if TYPE_CHECKING:
+    from onnxport.exporters.loading import Loaded
 
 TOKENIZER = "verification/tokenizer.json"
 REPORT = "verification/report.json"
@@ -38,6 +45,7 @@ class _Origin:
     source: Source
     preprocessing: Preprocessing
     tokenizer: TokenizerRecord | None
+    generation: GenerationEvidence
 
 
 def export(
@@ -128,7 +136,20 @@ def _trace_all(
     record = record_tokenizer(tokenizer) if place.verify and tokenizer is not None else None
     if record is not None:
         (place.root / TOKENIZER).write_text(record.to_json(), encoding="utf-8")
-    return _Origin(loaded.source, loaded.preprocessing.model_copy(update={"files": files}), record), components
+    preprocessing = loaded.preprocessing.model_copy(update={"files": files})
+    return _Origin(loaded.source, preprocessing, record, _generate(place, loaded)), components
+
+
+def _generate(place: Workplace, loaded: Loaded) -> GenerationEvidence:
+    """Records what the model itself generates, while it is in memory."""
+    if not place.verify or loaded.record_generation is None:
+        return GenerationEvidence()
+    with place.progress.stage("Reference: greedy generation in PyTorch") as stage:
+        evidence = record_evidence(loaded.record_generation, place.recipe.suite)
+        for check in evidence.checks:
+            stage.note(check.detail)
+        store_evidence(evidence, place.root)
+    return evidence
 
 
 def _try_next_engine(place: Workplace, source: str, hub: HubOptions, components: Sequence[ComponentExport]) -> None:
@@ -169,6 +190,7 @@ def _manifest(recipe: Recipe, origin: _Origin, components: Sequence[ComponentExp
             rtol=recipe.tolerance.rtol,
             atol=recipe.tolerance.atol,
             tokenizer=TOKENIZER if origin.tokenizer is not None else None,
+            generation=origin.generation.record,
         ),
         files=(),
     )
@@ -180,6 +202,16 @@ def _report(place: Workplace, origin: _Origin, components: Sequence[ComponentExp
     if origin.tokenizer is not None and in_suite("tokenizer.match", place.recipe.suite):
         checks += check_tokenizer(place.root, origin.tokenizer, trust_remote_code=hub.trust_remote_code)
     checks += [check for component in components for check in component.checks]
+    checks += origin.generation.checks
+    if (generation := origin.generation.generation) is not None:
+        entries = {component.name: component.entry for component in components if component.entry is not None}
+        graphs = [
+            subject
+            for name, entry in entries.items()
+            for subject in component_subjects(place.root, name, entry, place.recipe)
+        ]
+        with place.progress.stage("Verify greedy generation"):
+            checks += check_generation(graphs, list(entries), generation)
     return Report.of(checks, place.recipe.tolerance)
 
 

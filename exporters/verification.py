@@ -12,6 +12,8 @@ from pathlib import Path
 
 from onnxport.exporters.bundle import Bundle
 from onnxport.exporters.errors import BundleError
+from onnxport.exporters.generation.check import check_generation
+from onnxport.exporters.generation.evidence import GenerationEvidence, generates, stored_evidence
 from onnxport.exporters.manifest import MANIFEST_NAME, Component, Manifest, VariantEntry
 from onnxport.exporters.recipe import Recipe
 from onnxport.exporters.recording import Recording
@@ -38,6 +40,7 @@ def verify_bundle(
     recordings: Mapping[str, Recording] | None = None,
     variants: Collection[str] | None = None,
     beside: Sequence[CheckResult] = (),
+    generation: GenerationEvidence | None = None,
     case: str | None = None,
     suite: str | None = None,
     rtol: float | None = None,
@@ -54,6 +57,7 @@ def verify_bundle(
             it are not asked. None: the golden tensors of the bundle.
         variants: names of the variants to check; None: all.
         beside: what was found out elsewhere, while the source was at hand; it becomes part of the report.
+        generation: what a reference generated; None: what is stored in the bundle.
         case: run only the golden case of that name.
         suite: which checks are put; None: those of the suite of the export. The golden tensors are what they are.
         rtol, atol: instead of the recipe's, for graphs in the dtype of the export; outputs with a tolerance of
@@ -81,6 +85,8 @@ def verify_bundle(
         for subject in asked:
             if (recording := recordings.get(subject.component)) is not None:
                 checks += check_subject(subject, recording, suite)
+    if generates(suite) and case is None:
+        checks += _check_generation(bundle, asked, generation)
     return Report.of(checks, _tolerance(bundle.manifest.recipe, rtol, atol), provider=provider)
 
 
@@ -253,6 +259,15 @@ def _check_tokenizer(bundle: Bundle) -> list[CheckResult]:
         detail = without_folder(str(e), bundle.path / record, bundle.path)
         return [CheckResult(id="tokenizer.match", verdict="fail", detail=detail)]
     return load_check("tokenizer.match")(bundle.path / "tokenizer.json", settings, expected)
+
+
+def _check_generation(
+    bundle: Bundle, asked: Sequence[Subject], given: GenerationEvidence | None
+) -> Sequence[CheckResult]:
+    evidence = given or stored_evidence(bundle.path, bundle.manifest.verification)
+    if evidence.generation is None:
+        return evidence.checks
+    return check_generation(asked, list(bundle.manifest.components), evidence.generation, golden=given is None)
 
 
 def _against_golden(bundle: Bundle, asked: Sequence[Subject], suite: str, case: str | None) -> Iterator[CheckResult]:

@@ -18,7 +18,7 @@ def generate(graphs: Mapping[str, LoopGraph], prompt: Arrays, steps: int, choose
     ids, mask = prompt["input_ids"], prompt["attention_mask"]
     shapes = {spec.name: spec.shape for spec in graph.inputs}
     cache = {
-        spec.name: np.zeros((len(ids), spec.shape[1], 0, spec.shape[3]), dtype=spec.dtype)
+        spec.name: np.zeros((len(ids), int(spec.shape[1]), 0, int(spec.shape[3])), dtype=spec.dtype)
         for spec in graph.inputs
         if spec.name.startswith(PAST)
     }
