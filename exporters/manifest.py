@@ -85,6 +85,26 @@ class Component(Model):
     invariants: dict[str, Invariant] | None = None
 
 
+class ImagePreprocessing(Model):
+    """How pixel_values [batch, channels, height, width] are made of an image; a step that is not done is None.
+
+    `height`, `width`: of what the processor makes of a square image. `size`, `crop_size`: as the processor has them
+    ("height", "width", "shortest_edge", "longest_edge", in pixels). `resample`: Pillow's name ("bicubic"). Values of 0
+    to 255 are multiplied by `rescale_factor`, then `mean` is taken away and `std` divides, per channel.
+    """
+
+    channels: int
+    height: int
+    width: int
+    channel_order: Literal["rgb", "bgr"] = "rgb"
+    size: dict[str, int] | None = None
+    crop_size: dict[str, int] | None = None
+    resample: str | None = None
+    rescale_factor: float | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+
 class Preprocessing(Model):
     """How inputs are made. `files` came with the checkpoint: tokenizer and processor, configuration, licence.
 
@@ -100,6 +120,7 @@ class Preprocessing(Model):
     labels: dict[str, str] | None = None
     sampling_rate: int | None = None
     feature_size: int | None = None
+    image: ImagePreprocessing | None = None
 
 
 class GenerationRecord(Model):

@@ -55,6 +55,7 @@ class Processors:
 
     tokenizer: Any | None = None
     feature_extractor: Any | None = None
+    image_processor: Any | None = None
 
 
 def load_processors(folder: Path, *, trust_remote_code: bool) -> Processors:
@@ -66,6 +67,7 @@ def load_processors(folder: Path, *, trust_remote_code: bool) -> Processors:
     return Processors(
         tokenizer=load_tokenizer(folder, trust_remote_code=trust_remote_code),
         feature_extractor=load_feature_extractor(folder, trust_remote_code=trust_remote_code),
+        image_processor=load_image_processor(folder, trust_remote_code=trust_remote_code),
     )
 
 
@@ -120,6 +122,37 @@ def load_feature_extractor(folder: Path, *, trust_remote_code: bool) -> Any | No
         raise SourceError(
             f"the feature extractor of {folder.name} cannot be loaded ({type(e).__name__}: {_first_line(e)}); mend "
             "preprocessor_config.json, or remove it to export with the defaults of its class"
+        ) from e
+
+
+# Any of these tells an image processor from a feature extractor for audio, whose file has the same name.
+_IMAGE_SETTINGS = ("image_processor_type", "image_mean", "do_resize", "do_rescale")
+
+
+def load_image_processor(folder: Path, *, trust_remote_code: bool) -> Any | None:
+    """Returns transformers' image processor, or None where no file describes one.
+
+    It is the one that works with Pillow, wherever there are two: the same numbers with torchvision and without.
+
+    Raises:
+        SourceError: the file cannot be read, or what it describes cannot be loaded.
+    """
+    if not any(
+        "sampling_rate" not in described and any(name in described for name in _IMAGE_SETTINGS)
+        for described in _read_processors(folder, "image_processor")
+    ):
+        return None
+    import transformers
+
+    which = {"backend": "pil"} if int(transformers.__version__.split(".")[0]) >= 5 else {"use_fast": False}
+    try:
+        return transformers.AutoImageProcessor.from_pretrained(
+            folder, trust_remote_code=trust_remote_code, local_files_only=True, **which
+        )
+    except Exception as e:
+        raise SourceError(
+            f"the image processor of {folder.name} cannot be loaded ({type(e).__name__}: {_first_line(e)}); mend "
+            "preprocessor_config.json, or remove it to take the size of the images from config.json"
         ) from e
 
 

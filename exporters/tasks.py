@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ class Head:
         split: how it is divided into graphs, a row of `components.SPLITS`.
         cached: whether it is loaded with its key and value cache on.
         model_type: of the only model that it is for, where transformers has no table: `auto_class` is its own class.
+        outputs, decisions: instead of the task's, where kinds of models differ in them.
     """
 
     auto_class: str
@@ -31,6 +32,8 @@ class Head:
     split: str = "single"
     cached: bool = False
     model_type: str | None = None
+    outputs: tuple[str, ...] | None = None
+    decisions: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,12 @@ def _series_heads(patchtst: str, patchtsmixer: str) -> tuple[Head, ...]:
     return tuple(Head(name, "", model_type=model_type) for model_type, name in named.items())
 
 
+# A class for each query, and the mask of each.
+_QUERIES: dict[str, Any] = {
+    "outputs": ("class_queries_logits", "masks_queries_logits"),
+    "decisions": {"class_queries_logits": -1},
+}
+
 _ROWS = (
     Task("feature-extraction", _BASE_MODEL),
     Task("sentence-similarity", _BASE_MODEL, outputs=("last_hidden_state", "sentence_embedding")),
@@ -87,6 +96,19 @@ _ROWS = (
         (Head("AutoModelForQuestionAnswering", "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES"),),
         outputs=("start_logits", "end_logits"),
         decisions={"start_logits": -1, "end_logits": -1},
+    ),
+    # Before fill-mask, which the classes that generate fit in the tables of BART and its kin.
+    Task(
+        "text2text-generation",
+        (
+            Head(
+                "AutoModelForSeq2SeqLM",
+                "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
+                split="encoder_decoder",
+                cached=True,
+            ),
+        ),
+        token_axes=("batch", "encoder_sequence"),
     ),
     _classifier("fill-mask", "AutoModelForMaskedLM", "MODEL_FOR_MASKED_LM_MAPPING_NAMES"),
     _classifier(
@@ -126,6 +148,49 @@ _ROWS = (
     _classifier(
         "audio-classification", "AutoModelForAudioClassification", "MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES"
     ),
+    _classifier(
+        "image-classification", "AutoModelForImageClassification", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES"
+    ),
+    Task(
+        "object-detection",
+        (Head("AutoModelForObjectDetection", "MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES"),),
+        outputs=("logits", "pred_boxes"),
+        decisions={"logits": -1},
+    ),
+    Task(
+        "image-segmentation",
+        (
+            # A class for each pixel: logits [batch, labels, height, width].
+            Head(
+                "AutoModelForSemanticSegmentation",
+                "MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING_NAMES",
+                outputs=("logits",),
+                decisions={"logits": 1},
+            ),
+            Head("AutoModelForUniversalSegmentation", "MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING_NAMES", **_QUERIES),
+            Head("AutoModelForInstanceSegmentation", "MODEL_FOR_INSTANCE_SEGMENTATION_MAPPING_NAMES", **_QUERIES),
+            Head(
+                "AutoModelForImageSegmentation",
+                "MODEL_FOR_IMAGE_SEGMENTATION_MAPPING_NAMES",
+                outputs=("logits", "pred_boxes", "pred_masks"),
+                decisions={"logits": -1},
+            ),
+        ),
+    ),
+    Task(
+        "depth-estimation",
+        (Head("AutoModelForDepthEstimation", "MODEL_FOR_DEPTH_ESTIMATION_MAPPING_NAMES"),),
+        outputs=("predicted_depth",),
+    ),
+    Task(
+        "image-to-image",
+        (Head("AutoModelForImageToImage", "MODEL_FOR_IMAGE_TO_IMAGE_MAPPING_NAMES"),),
+        outputs=("reconstruction",),
+    ),
+    Task(
+        "masked-im",
+        (Head("AutoModelForMaskedImageModeling", "MODEL_FOR_MASKED_IMAGE_MODELING_MAPPING_NAMES"),),
+    ),
     # The speakers of a frame are found by a threshold for each.
     Task(
         "audio-frame-classification",
@@ -147,6 +212,15 @@ _ROWS = (
     Task("time-series-regression", _series_heads("ForRegression", "ForRegression")),
 )
 TASKS: Mapping[str, Task] = {task.name: task for task in _ROWS}
+_SYNONYMS = {
+    "image-feature-extraction": "feature-extraction",
+    "semantic-segmentation": "image-segmentation",
+    "instance-segmentation": "image-segmentation",
+    "panoptic-segmentation": "image-segmentation",
+    "universal-segmentation": "image-segmentation",
+    "masked-image-modeling": "masked-im",
+}
+"""What people call a task besides, and its name in the table."""
 
 PLAIN_MODULE_TASK = "plain-module"
 """What bundle.json calls the task of a module that does not come from a checkpoint."""
@@ -158,6 +232,7 @@ def task_named(name: str) -> Task:
     Raises:
         TaskError: the name is not in the table; the message has the nearest one and all of them.
     """
+    name = _SYNONYMS.get(name, name)
     if name in TASKS:
         return TASKS[name]
     raise TaskError(f"unknown task {name!r}: {expected_one_of(name, TASKS)}")
@@ -189,7 +264,7 @@ def choose_task(asked: str | None, config: Any, folder: Path) -> tuple[Task, Hea
     if asked is not None:
         task = task_named(asked)
         if task.name in fits:
-            return task, _head(task, config)
+            return _for_head(task, _head(task, config))
         if task.name == "sentence-similarity" and "feature-extraction" in fits:
             raise TaskError(
                 "task 'sentence-similarity' needs sentence-transformers' modules.json, which the checkpoint does not "
@@ -203,9 +278,16 @@ def choose_task(asked: str | None, config: Any, folder: Path) -> tuple[Task, Hea
     for name in sorted(fits, key=lambda name: name == "feature-extraction"):
         for head in TASKS[name].heads:
             if set(named) & _architectures(head, config.model_type):
-                return TASKS[name], head
+                return _for_head(TASKS[name], head)
     seen = f"config.architectures is {', '.join(named)}" if named else "config.json has no architectures"
     raise TaskError(f"cannot tell the task: {seen}; give the task (--task), one that fits: {listed}")
+
+
+def _for_head(task: Task, head: Head) -> tuple[Task, Head]:
+    """The task with what its head says otherwise of outputs and decisions."""
+    outputs = task.outputs if head.outputs is None else head.outputs
+    decisions = task.decisions if head.decisions is None else head.decisions
+    return replace(task, outputs=outputs, decisions=decisions), head
 
 
 def _head(task: Task, config: Any) -> Head:

@@ -49,6 +49,10 @@ class InputMaker(Protocol):
 _HERE = "onnxport.exporters.inputs"
 MAKERS: Mapping[str, str] = {
     "input_ids": f"{_HERE}.text:text_inputs",
+    "pixel_values": f"{_HERE}.image:image_inputs",
+    "input_values": f"{_HERE}.audio:audio_inputs",
+    "input_features": f"{_HERE}.audio:audio_inputs",
+    "past_values": f"{_HERE}.time_series:time_series_inputs",
 }
 """An input of forward, and the function that makes a maker of it and of what belongs to it from a checkpoint."""
 
