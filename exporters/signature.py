@@ -1,14 +1,15 @@
 """What the graph must promise: inputs from the exportable, output axes found by running the PyTorch model.
 
 An output dimension is given the name of an axis when, at every size tried, it equals the size of that axis and of no
-other; or of a sum of axes that an input has ("past_sequence+sequence"). A dimension that changes but equals no axis
-(the length after a strided convolution) is named after the output and its position, "logits_1"; a dimension that never
-changes is fixed.
+other; or of a sum of axes that an input has ("past_sequence+sequence"), or of any two axes. A dimension that changes but
+equals none of these (the length after a strided convolution) is named after the output and its position, "logits_1"; a
+dimension that never changes is fixed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 
 import numpy as np
 import torch
@@ -22,9 +23,11 @@ def probe_contract(exportable: Exportable, opset: int) -> GraphContract:
     """Runs the module at several sizes and returns the contract its graph will be held to.
 
     Raises:
-        SignatureError: the module cannot run on its own inputs, is not deterministic, or has outputs that no graph can
-            have: none at all, of a dtype that ONNX lacks, of another rank at other sizes, named like an input.
+        SignatureError: the module cannot run on its own inputs, is not deterministic, changes itself when it runs, or
+            has outputs that no graph can have: none at all, of a dtype that ONNX lacks, of another rank at other sizes,
+            named like an input.
     """
+    modes = _modes(exportable)
     sizes = dict(exportable.example)
     runs = [(sizes, _run(exportable, sizes))]
     _require_determinism(exportable, runs[0][1])
@@ -39,8 +42,10 @@ def probe_contract(exportable: Exportable, opset: int) -> GraphContract:
                 raise
         else:
             varied.append(axis)
+    _require_same_modes(exportable, modes)
     sums = {dim for dims in exportable.inputs.values() for dim in dims if len(addends(dim)) > 1}
     known = [*varied, *sorted(str(dim) for dim in sums if set(addends(dim)) <= {*exportable.axes})]
+    known += [pair for pair in map("+".join, combinations(varied, 2)) if pair not in sums]  # what is put together
     first = runs[0][1]
     outputs = []
     for name, tensor in first.items():
@@ -101,6 +106,27 @@ def _require_determinism(exportable: Exportable, first: Mapping[str, torch.Tenso
             raise SignatureError(
                 f"{exportable.source.architecture} returns another {name!r} when it runs again on the same inputs; "
                 "remove what is random from forward, or make it an input"
+            )
+
+
+def _modes(exportable: Exportable) -> dict[tuple[str, str], str]:
+    """The attributes of all modules that are words, such as BigBird's `attention_type`."""
+    return {
+        (name, key): value
+        for name, module in exportable.module.named_modules()
+        for key, value in vars(module).items()
+        if isinstance(value, str)
+    }
+
+
+def _require_same_modes(exportable: Exportable, before: Mapping[tuple[str, str], str]) -> None:
+    """A module that switches itself to another algorithm answers by what it was asked before; no graph does."""
+    for (name, key), value in _modes(exportable).items():
+        if before.get((name, key), value) != value:
+            raise SignatureError(
+                f"{exportable.source.architecture} changes itself when it runs: {key} of {name or 'the module'} was "
+                f"{before[name, key]!r} and is {value!r} after short inputs, so that its answers depend on what it was "
+                f"asked before; fix the mode in config.json ({key}: {value!r})"
             )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import transformers
+
 from zoo import randomise
 from zoo.tokenizer import VOCABULARY, write_tokenizer
 

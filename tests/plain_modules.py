@@ -358,3 +358,20 @@ def returns_a_module() -> object:
 
 
 not_callable = 3
+
+
+class SwitchesItself(nn.Module):
+    """Takes another algorithm for good once it has seen a short input, as BigBird does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.algorithm = "sparse"
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[1] < 16:
+            self.algorithm = "full"
+        return x * (2.0 if self.algorithm == "full" else 3.0)
+
+
+def switches_itself() -> tuple[nn.Module, dict[str, Tensor]]:
+    return SwitchesItself(), {"x": torch.randn(2, 5)}

@@ -248,3 +248,9 @@ def test_forward_that_switches_to_train_mode(plain_modules: str) -> None:
     exportable = load_plain_module("plain_modules:trains_itself", Recipe())
     with pytest.raises(SignatureError, match="in train mode"):
         record(exportable, exportable.cases("standard"), lambda done, total: None)
+
+
+def test_a_module_that_switches_its_algorithm(plain_modules: str) -> None:
+    exportable = load_plain_module("plain_modules:switches_itself", Recipe(axes={"x": ("batch", "length")}))
+    with pytest.raises(SignatureError, match="algorithm of the module was 'sparse' and is 'full' after short inputs"):
+        probe_contract(exportable, 17)
