@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -65,12 +65,22 @@ def make_inputs(checkpoint: Checkpoint) -> InputMaker:
         RecipeError, SourceError: as the makers.
     """
     accepted = inspect.signature(checkpoint.model.forward).parameters
-    found = [_load(target)(checkpoint) for name, target in MAKERS.items() if name in accepted]
-    if not found:
+    makers = makers_of(accepted)
+    if not makers:
         raise SignatureError(
             f"{type(checkpoint.model).__name__} takes {', '.join(accepted)}; onnxport can make {', '.join(MAKERS)}"
         )
-    return found[0]
+    if len(makers) == 1:
+        return next(iter(makers.values()))(checkpoint)
+    from onnxport.exporters.inputs.combined import combine
+
+    return combine(checkpoint, makers, list(accepted))
+
+
+def makers_of(accepted: Iterable[str]) -> dict[str, Callable[[Checkpoint], InputMaker]]:
+    """Returns what makes inputs of these names, by kind: "text", "image" ..."""
+    targets = dict.fromkeys(target for name, target in MAKERS.items() if name in set(accepted))
+    return {target.rpartition(":")[2].removesuffix("_inputs"): _load(target) for target in targets}
 
 
 def _load(target: str) -> Callable[[Checkpoint], InputMaker]:
