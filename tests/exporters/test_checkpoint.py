@@ -194,7 +194,9 @@ def test_files_are_copied_byte_for_byte(make_checkpoint: MakeCheckpoint, tmp_pat
     folder = make_checkpoint("bert")
     tokenizer = load_tokenizer(folder, trust_remote_code=False)
     copied = copy_files(folder, tokenizer, tmp_path)
-    assert copied == ("config.json", "tokenizer.json", "tokenizer_config.json")
+    assert {"config.json", "tokenizer.json", "tokenizer_config.json"} <= set(copied)
+    # transformers 4 saves more files of a tokenizer than 5 does: whatever is there goes along, but for the weights.
+    assert copied == tuple(sorted(path.name for path in folder.iterdir() if path.suffix != ".safetensors"))
     assert all((tmp_path / name).read_bytes() == (folder / name).read_bytes() for name in copied)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 import torch
+import transformers
 
 from onnxport.exporters import Recipe, export, load_bundle
 from onnxport.exporters.errors import (
@@ -39,6 +40,9 @@ FUSED = {
     ("deberta-v2", "text-classification"): {"BiasGelu": 2, "SkipLayerNormalization": 4},
     ("modernbert", "fill-mask"): {"Gelu": 3, "SkipLayerNormalization": 4},
 }
+if transformers.__version__.startswith("4."):
+    # There, its attention puts the mask in by masked_fill: a pattern that ONNX Runtime knows and 1.32 does not finish.
+    FUSED["distilbert", "question-answering"] = {"BiasGelu": 2, "SkipLayerNormalization": 4}
 
 
 @pytest.mark.parametrize(("model_type", "task"), list(FUSED))
