@@ -73,7 +73,8 @@ def export(
         typer.Option(metavar="AXIS=N", help="Give an axis a fixed size. Repeatable.", rich_help_panel=_GRAPH),
     ] = None,
     engine: Annotated[
-        str | None, typer.Option(metavar="auto|torchscript", help="Default: auto.", rich_help_panel=_GRAPH)
+        str | None,
+        typer.Option(metavar="auto|torchscript|dynamo|optimum", help="Default: auto.", rich_help_panel=_GRAPH),
     ] = None,
     dtype: Annotated[
         str | None,
@@ -85,6 +86,14 @@ def export(
             metavar="NAME", help="Keep an extra output, like hidden_states. Repeatable.", rich_help_panel=_GRAPH
         ),
     ] = None,
+    split: Annotated[
+        bool,
+        typer.Option(
+            "--split",
+            help="A component for each tower of a model that compares texts and images (text_model, vision_model).",
+            rich_help_panel=_GRAPH,
+        ),
+    ] = False,
     variant: Annotated[
         list[str] | None,
         typer.Option(
@@ -168,6 +177,7 @@ def export(
         engine=engine,
         dtype=dtype,
         outputs=output,
+        split=split or None,
         variants=variant,
         level=level,
         target=target,

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 _HERE = "onnxport.exporters.components"
 SPLITS: Mapping[str, str] = {
     "single": f"{_HERE}.single:components",
+    "decoder": f"{_HERE}.decoder:components",
+    "encoder_decoder": f"{_HERE}.encoder_decoder:components",
+    "towers": f"{_HERE}.towers:components",
 }
-"""What a task's head asks for, and the function that makes its components."""
+"""What a task's head asks for, or `--split`, and the function that makes its components."""
 
 
 def split(checkpoint: Checkpoint) -> dict[str, Exportable]:
@@ -27,12 +30,19 @@ def split(checkpoint: Checkpoint) -> dict[str, Exportable]:
         RecipeError: an axis or output that the model has not; `split` for a model that is one tower.
         SourceError: weights that the task needs are missing, or a processor does not fit the model.
     """
-    name = checkpoint.head.split
-    if checkpoint.recipe.split and name != "towers":
-        raise RecipeError(
-            f"--split makes a component of each tower of a dual encoder, and {checkpoint.source.architecture} is none; "
-            "leave it out"
-        )
+    name = _apart(checkpoint) if checkpoint.recipe.split else checkpoint.head.split
     module, _, function = SPLITS[name].partition(":")
     make = cast("Callable[[Checkpoint], dict[str, Exportable]]", getattr(import_module(module), function))
     return make(checkpoint)
+
+
+def _apart(checkpoint: Checkpoint) -> str:
+    """The row for a model of which `--split` makes several graphs; what the model can do tells."""
+    from onnxport.exporters.components.towers import is_dual_encoder
+
+    if is_dual_encoder(checkpoint.model):
+        return "towers"
+    raise RecipeError(
+        f"split (--split) makes a component of each tower of a dual encoder, and {checkpoint.source.architecture} has "
+        "no towers that embed texts and images apart; leave it out"
+    )

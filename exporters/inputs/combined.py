@@ -256,14 +256,19 @@ def _fixed(checkpoint: Checkpoint, part: Part, make: Make, static: Mapping[str, 
     return replace(part, maker=make(_asking(checkpoint, part.kind, axes, own)))
 
 
+def tower_config(checkpoint: Checkpoint, kind: str) -> Checkpoint:
+    """Returns the checkpoint with the config of the part that reads this kind of input, where it has one of its own."""
+    towers = {"text": "text_config", "image": "vision_config", "audio": "audio_config"}
+    own = getattr(checkpoint.config, towers.get(kind, ""), None)
+    return checkpoint if own is None else replace(checkpoint, config=own)
+
+
 def _asking(
     checkpoint: Checkpoint, kind: str, axes: Mapping[str, tuple[Dim, ...]], static: Mapping[str, int]
 ) -> Checkpoint:
-    """The checkpoint as one part sees it: the config of its tower, and what the recipe says of its axes."""
-    towers = {"text": "text_config", "image": "vision_config", "audio": "audio_config"}
-    config = getattr(checkpoint.config, towers.get(kind, ""), None) or checkpoint.config
+    """The checkpoint as the maker of one kind is to see it: the config of its part, and what concerns its axes."""
     recipe = checkpoint.recipe.model_copy(update={"axes": dict(axes), "static": dict(static)})
-    return replace(checkpoint, config=config, recipe=recipe)
+    return replace(tower_config(checkpoint, kind), recipe=recipe)
 
 
 def _batch(maker: InputMaker) -> Dim:
