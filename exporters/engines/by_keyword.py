@@ -8,7 +8,10 @@ from onnxport.exporters.exportable import Exportable
 
 
 class ByKeyword(nn.Module):
-    """Takes the inputs in the graph's order, or by name, and hands them on by keyword: by position, some models swap them."""
+    """Takes the inputs in the graph's order and hands them on by keyword: by position, some models swap them.
+
+    An exporter that wants keywords may call them what it likes; their order counts.
+    """
 
     def __init__(self, exportable: Exportable, names: tuple[str, ...]) -> None:
         super().__init__()
@@ -19,5 +22,5 @@ class ByKeyword(nn.Module):
         self.eval()
 
     def forward(self, *inputs: Tensor, **named: Tensor) -> tuple[Tensor, ...]:
-        given = named or dict(zip(self._names, inputs, strict=True))
-        return tuple(self._exportable.run(given).values())
+        given = zip(self._names, (*inputs, *named.values()), strict=True)
+        return tuple(self._exportable.run(dict(given)).values())
