@@ -210,6 +210,12 @@ _ROWS = (
         decisions={"prediction_logits": -1, "prediction_outputs": -1},
     ),
     Task("time-series-regression", _series_heads("ForRegression", "ForRegression")),
+    # After fill-mask, which the classes that do both (XLM) are made for.
+    Task(
+        "text-generation",
+        (Head("AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", split="decoder", cached=True),),
+        decisions={"logits": -1},
+    ),
 )
 TASKS: Mapping[str, Task] = {task.name: task for task in _ROWS}
 _SYNONYMS = {

@@ -54,6 +54,7 @@ class _Generator:
 _HERE = "onnxport.exporters.generation"
 GENERATORS: Mapping[str, _Generator] = {
     "decoder": _Generator(f"{_HERE}.decoder_recorder:record", f"{_HERE}.decoder_loop:generate"),
+    "encoder_decoder": _Generator(f"{_HERE}.encoder_decoder_recorder:record", f"{_HERE}.encoder_decoder_loop:generate"),
 }
 """A row of `components.SPLITS` to how its graphs generate."""
 

@@ -28,7 +28,7 @@ def generate_greedily(
     pad_token_id: int = 0,
     **options: Any,
 ) -> Generation:
-    """Runs `model.generate` with its own cache and returns what it chose.
+    """Runs transformers' `generate` with the model's own cache and returns what it chose.
 
     Args:
         model: a transformers model in eval mode; its generation config is left as it was.
@@ -39,7 +39,7 @@ def generate_greedily(
         pad_token_id: passed on.
         options: further keywords of GenerationConfig (decoder_start_token_id).
     """
-    from transformers import GenerationConfig
+    from transformers import GenerationConfig, GenerationMixin
 
     plain = GenerationConfig(
         do_sample=False,
@@ -52,7 +52,8 @@ def generate_greedily(
         **options,
     )
     with _config_of(model, plain), torch.inference_mode():
-        answer = model.generate(**given)
+        # The one that all models share: Whisper's own adds prompts, timestamps and windows of 30 seconds.
+        answer = GenerationMixin.generate(model, **given)
     logits = torch.stack(list(answer.logits), dim=1).float()
     top = logits.topk(min(_RUNNERS_UP, logits.shape[-1]), dim=-1)
     return Generation(

@@ -11,7 +11,9 @@ VOCABULARY += [*"abcdefghijklmnopqrstuvwxyz0123456789.,?!", *(f"##{c}" for c in 
 VOCABULARY += ["the", "graph", "runtime", "was", "and", "in", "same", "who", "won", "meeting"]
 
 
-def write_tokenizer(folder: Path, *, token_types: bool = True, pad: str = "[PAD]") -> None:
+def write_tokenizer(
+    folder: Path, *, token_types: bool = True, pad: str = "[PAD]", padding_side: str = "right"
+) -> None:
     """A real WordPiece tokenizer over letters and a few words."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
@@ -34,4 +36,5 @@ def write_tokenizer(folder: Path, *, token_types: bool = True, pad: str = "[PAD]
         mask_token="[MASK]",
         model_max_length=64,
         model_input_names=names,
+        padding_side=padding_side,
     ).save_pretrained(folder)

@@ -1,0 +1,89 @@
+"""Tiny decoder-only checkpoints that generate text."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import transformers
+
+from zoo import TinyModel, randomise
+from zoo.tokenizer import VOCABULARY, write_tokenizer
+
+# A head size of hidden size over heads, as Optimum takes it for granted.
+_LLAMA_LIKE: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 96,
+}
+_GPT_LIKE: dict[str, Any] = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 96}
+_SETTINGS: dict[str, dict[str, Any]] = {
+    "gpt2": _GPT_LIKE,
+    "gpt_neo": {
+        "hidden_size": 32,
+        "num_layers": 2,
+        "num_heads": 4,
+        "attention_types": [[["global", "local"], 1]],
+        "window_size": 6,
+        "max_position_embeddings": 96,
+    },
+    "llama": _LLAMA_LIKE,
+    "mistral": {**_LLAMA_LIKE, "sliding_window": 12},
+    "qwen2": _LLAMA_LIKE,
+    "qwen3": _LLAMA_LIKE,
+    "gemma": _LLAMA_LIKE,
+    "gemma2": {**_LLAMA_LIKE, "sliding_window": 12},
+    "gemma3_text": {
+        **_LLAMA_LIKE,
+        "sliding_window": 12,
+        "layer_types": ["sliding_attention", "full_attention"],
+    },
+    "phi": {**_LLAMA_LIKE, "num_key_value_heads": 4},
+    "phi3": {**_LLAMA_LIKE, "original_max_position_embeddings": 96},
+    "olmo2": _LLAMA_LIKE,
+    "bloom": {"hidden_size": 32, "n_layer": 2, "n_head": 4},
+    "falcon": {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "max_position_embeddings": 96,
+        "new_decoder_architecture": True,
+        "num_kv_heads": 2,
+    },
+    "opt": {
+        "hidden_size": 32,
+        "ffn_dim": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "word_embed_proj_dim": 32,
+        "max_position_embeddings": 96,
+    },
+    "mixtral": {**_LLAMA_LIKE, "num_local_experts": 4, "num_experts_per_tok": 2},
+}
+_NOTES = {
+    "gpt_neo": "a layer that looks back 6 positions",
+    "mistral": "looks back 12 positions",
+    "gemma2": "a layer that looks back 12 positions",
+    "gemma3_text": "a layer that looks back 12 positions",
+    "llama": "grouped heads",
+    "mixtral": "a mixture of 4 experts",
+}
+
+
+def _write(folder: Path, *, model_type: str) -> None:
+    settings = {**_SETTINGS[model_type], "vocab_size": len(VOCABULARY), "pad_token_id": 0, "bos_token_id": 2}
+    config = transformers.AutoConfig.for_model(model_type, **settings, eos_token_id=3)
+    model = randomise(transformers.AutoModelForCausalLM.from_config(config))
+    model.save_pretrained(folder)
+    write_tokenizer(folder, token_types=False, padding_side="left")
+
+
+ROWS = tuple(
+    TinyModel(model_type, "text-generation", partial(_write, model_type=model_type), note=_NOTES.get(model_type, ""))
+    for model_type in _SETTINGS
+)
