@@ -53,8 +53,11 @@ MAKERS: Mapping[str, str] = {
     "input_values": f"{_HERE}.audio:audio_inputs",
     "input_features": f"{_HERE}.audio:audio_inputs",
     "past_values": f"{_HERE}.time_series:time_series_inputs",
+    "bbox": f"{_HERE}.layout:layout_inputs",
 }
 """An input of forward, and the function that makes a maker of it and of what belongs to it from a checkpoint."""
+_COVERED = {"bbox": "input_ids"}
+"""An input whose maker makes this one as well."""
 
 
 def make_inputs(checkpoint: Checkpoint) -> InputMaker:
@@ -79,7 +82,9 @@ def make_inputs(checkpoint: Checkpoint) -> InputMaker:
 
 def makers_of(accepted: Iterable[str]) -> dict[str, Callable[[Checkpoint], InputMaker]]:
     """Returns what makes inputs of these names, by kind: "text", "image" ..."""
-    targets = dict.fromkeys(target for name, target in MAKERS.items() if name in set(accepted))
+    names = set(accepted)
+    names -= {covered for name, covered in _COVERED.items() if name in names}
+    targets = dict.fromkeys(target for name, target in MAKERS.items() if name in names)
     return {target.rpartition(":")[2].removesuffix("_inputs"): _load(target) for target in targets}
 
 
