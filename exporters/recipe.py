@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from onnxport.exporters.errors import RecipeError
 from onnxport.verify.contract import Dim, Model
@@ -72,6 +72,15 @@ class Recipe(Model):
             atol=default.atol if self.atol is None else self.atol,
             per_output=self.per_output,
         )
+
+    @field_validator("dtype", mode="before")
+    @classmethod
+    def _that_the_cpu_provider_runs(cls, value: object) -> object:
+        if value in ("bfloat16", "bf16"):
+            raise ValueError(
+                "float32, or float16 for half the size: ONNX Runtime's CPU provider has no operators for bfloat16"
+            )
+        return value
 
     @model_validator(mode="after")
     def _no_contradiction(self) -> Recipe:
