@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from onnxport.exporters.bundle import Bundle
 from onnxport.exporters.errors import BundleError, SignatureError
 from onnxport.exporters.exportable import Exportable, to_tensors
 from onnxport.exporters.float64 import run_in_float64
+from onnxport.exporters.generation.evidence import GenerationEvidence, record_evidence
 from onnxport.exporters.hub_options import HubOptions
 from onnxport.exporters.loading import load
 from onnxport.exporters.manifest import Component
@@ -115,11 +116,15 @@ def with_float64(recording: Recording, exportable: Exportable) -> Recording:
 
 @dataclass(frozen=True)
 class SourceAnswers:
-    """What the source of a bundle answered: by component, and what was found out of it as a whole."""
+    """What the source of a bundle answered: by component, and what was found out of it as a whole.
+
+    `generation` is what it generated; empty where its task does not generate, or only one case was asked for.
+    """
 
     recordings: Mapping[str, Recording]
     weights_sha256: str
     checks: tuple[CheckResult, ...] = ()
+    generation: GenerationEvidence = field(default_factory=GenerationEvidence)
 
 
 def answers_of_source(
@@ -160,7 +165,8 @@ def answers_of_source(
     if loaded.processors.tokenizer is not None and in_suite("tokenizer.match", recipe.suite):
         record_of_source = record_tokenizer(loaded.processors.tokenizer)
         checks += check_tokenizer(bundle.path, record_of_source, trust_remote_code=hub.trust_remote_code)
-    return SourceAnswers(recordings, loaded.source.weights_sha256, tuple(checks))
+    generation = record_evidence(loaded.record_generation if case is None else None, recipe.suite)
+    return SourceAnswers(recordings, loaded.source.weights_sha256, tuple(checks), generation)
 
 
 def _record_component(component: Component, exportable: Exportable, recipe: Recipe, cases: Sequence[Case]) -> Recording:

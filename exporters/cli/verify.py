@@ -226,6 +226,7 @@ def _verify_bundle(
         return verify_bundle(
             loaded,
             recordings=answers.recordings if answers else None,
+            generation=answers.generation if answers else None,
             beside=beside,
             variants=variants,
             case=case,
