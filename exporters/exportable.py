@@ -39,6 +39,7 @@ class Exportable:
         outputs: outputs kept, in order; None keeps every tensor.
         dropped_outputs: outputs that are left out because the checkpoint has no weights for them.
         extra_outputs: what transformers returns when asked ("hidden_states"), kept besides `outputs`.
+        options: keyword arguments of every call besides the inputs.
         mask: the input whose zeros mark padding.
         vocabularies: of inputs that hold ids, what they may hold.
         decisions: outputs whose argmax a user acts on, with the axis.
@@ -55,6 +56,7 @@ class Exportable:
     outputs: tuple[str, ...] | None = None
     dropped_outputs: frozenset[str] = frozenset()
     extra_outputs: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
     mask: str | None = None
     vocabularies: Mapping[str, Vocabulary] = field(default_factory=dict)
     decisions: Mapping[str, int] = field(default_factory=dict)
@@ -64,7 +66,7 @@ class Exportable:
 
     def run(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Calls the module by keyword and returns the outputs that are kept, by name."""
-        options = {f"output_{name}": True for name in self.extra_outputs}
+        options = {**self.options, **{f"output_{name}": True for name in self.extra_outputs}}
         named = name_outputs(self.module(**inputs, **options))
         names = self.outputs if self.outputs is not None else tuple(named)
         missing = [name for name in names if name not in named]

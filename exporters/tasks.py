@@ -190,6 +190,7 @@ _ROWS = (
     Task(
         "masked-im",
         (Head("AutoModelForMaskedImageModeling", "MODEL_FOR_MASKED_IMAGE_MODELING_MAPPING_NAMES"),),
+        outputs=("reconstruction",),
     ),
     # The speakers of a frame are found by a threshold for each.
     Task(

@@ -11,7 +11,7 @@ from onnxport.exporters.checkpoint import Checkpoint
 from onnxport.exporters.components.untrained import without_untrained_outputs
 from onnxport.exporters.exportable import Exportable
 from onnxport.exporters.graph import FusionHints
-from onnxport.exporters.inputs import InputMaker
+from onnxport.exporters.inputs import InputMaker, call_options
 from onnxport.exporters.manifest import Preprocessing
 
 
@@ -45,6 +45,7 @@ def make_component(
         cases=maker.cases,
         outputs=outputs,
         extra_outputs=checkpoint.recipe.outputs,
+        options=call_options(maker),
         mask=maker.mask,
         vocabularies=maker.vocabularies,
         decisions=decisions,

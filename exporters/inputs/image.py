@@ -55,7 +55,9 @@ class ImageInputs:
         dtype: of pixel_values: "float32".
         patches: number of patches in an image, for bool_masked_pos.
         pictures: transformers' image processor at work; None: the checkpoint has none.
+        options: keyword arguments of forward besides the inputs.
         notes: things a person should know, one line each.
+        described: how a consumer makes pixel_values.
     """
 
     names: tuple[str, ...]
@@ -69,6 +71,7 @@ class ImageInputs:
     dtype: str = "float32"
     patches: int = 0
     pictures: PictureProcessor | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     described: ImagePreprocessing | None = field(default=None, compare=False)
 
@@ -247,6 +250,7 @@ def image_inputs(checkpoint: Checkpoint) -> ImageInputs:
         dtype=str(checkpoint.dtype).removeprefix("torch."),
         patches=geometry.patches,
         pictures=pictures,
+        options=geometry.options,
         notes=geometry.notes,
         described=pictures.described() if pictures is not None else None,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from onnxport.verify.contract import Dim
 
 BATCH, CHANNELS, HEIGHT, WIDTH = "batch", "channels", "height", "width"
 _POSITIONS = {PIXELS: (BATCH, CHANNELS, HEIGHT, WIDTH), "pixel_mask": (BATCH, HEIGHT, WIDTH)}
+_INTERPOLATE = "interpolate_pos_encoding"
 # Most networks halve an image five times.
 _STEP = 32
 
@@ -33,6 +35,7 @@ class Geometry:
     width: int
     step: int
     patches: int
+    options: Mapping[str, Any]
     notes: tuple[str, ...]
 
 
@@ -58,7 +61,9 @@ def find_geometry(
     for name, size in ((HEIGHT, height), (WIDTH, width)):
         dynamic = isinstance(asked.get(name), str) and name not in fixed
         dims[name] = axis_names[name] if dynamic else size
-    if HEIGHT not in fixed and WIDTH not in fixed and pictures is not None:
+    wanted = {HEIGHT, WIDTH} & {*asked, *fixed}
+    options = _interpolation(model, config, dims) if wanted else {}
+    if pictures is not None and not wanted:
         _require_taken(model, config, pictures)
     patch = _patch(config)
     grid = (height // patch[0]) * (width // patch[1]) if patch is not None else 0
@@ -66,7 +71,19 @@ def find_geometry(
         _require_patches(dims, patch)
     batch = {axis_names[BATCH]: fixed[BATCH]} if BATCH in fixed else {}
     step = max(patch) if patch is not None else _STEP
-    return Geometry(dims, batch, height, width, step, grid, notes)
+    if options:
+        notes += (f"positions are interpolated to the size of the image: {_INTERPOLATE}=True in every call of forward",)
+    return Geometry(dims, batch, height, width, step, grid, options, notes)
+
+
+def _interpolation(model: nn.Module, config: Any, dims: Mapping[str, Dim]) -> dict[str, Any]:
+    """What tells a model to take images of another size than its own, if it has to be told.
+
+    Only for a size that was asked for: a processor of another size than the model's is a fault of the checkpoint.
+    """
+    own = config_size(config)
+    known = _INTERPOLATE in inspect.signature(model.forward).parameters
+    return {_INTERPOLATE: True} if known and own is not None and (dims[HEIGHT], dims[WIDTH]) != own else {}
 
 
 def _asked(recipe: Recipe, names: tuple[str, ...]) -> dict[str, Dim]:
