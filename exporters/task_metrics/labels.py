@@ -36,10 +36,9 @@ class Labels:
             known = self._ids.get(value, self._folded.get(value.strip().casefold()))
             if known is not None:
                 return known
-            if value.strip().isdecimal():
-                value = int(value)
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < self.count:
-            return value
+        number = int(value) if isinstance(value, str) and value.strip().isdecimal() else value
+        if isinstance(number, int) and not isinstance(number, bool) and 0 <= number < self.count:
+            return number
         expected = expected_one_of(str(value), self._ids) if self._ids else f"expected 0 to {self.count - 1}"
         raise DatasetError(
             f"{self._dataset}, example {example}: the model has no label {value!r}; {expected}"

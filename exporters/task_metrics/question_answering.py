@@ -99,7 +99,8 @@ def _word_f1(answer: str, right: str) -> float:
     bags = [_counted_words(answer), _counted_words(right)]
     if not all(bags):
         return float(bags[0] == bags[1])
-    found, expected = MultiLabelBinarizer().fit_transform(bags)
+    # One class alone would be taken for a question of yes or no, so there is one that neither has.
+    found, expected = MultiLabelBinarizer(classes=[*sorted(bags[0] | bags[1]), ("", 0)]).fit_transform(bags)
     return float(f1_score([expected], [found], average="samples"))
 
 
