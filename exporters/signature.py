@@ -1,9 +1,9 @@
 """What the graph must promise: inputs from the exportable, output axes found by running the PyTorch model.
 
 An output dimension is given the name of an axis when, at every size tried, it equals the size of that axis and of no
-other; or of a sum of axes that an input has ("past_sequence+sequence"), or of any two axes. A dimension that changes but
-equals none of these (the length after a strided convolution) is named after the output and its position, "logits_1"; a
-dimension that never changes is fixed.
+other; or of a sum of axes that an input has ("past_sequence+sequence"), or of any two axes. A dimension that changes
+but equals none of these (the length after a strided convolution) is named after the output and its position,
+"logits_1"; a dimension that never changes is fixed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 
 from onnxport.exporters.errors import SignatureError
 from onnxport.exporters.exportable import Exportable, to_tensors
+from onnxport.verify.cases import Case, axis_sizes
 from onnxport.verify.contract import AxisRange, Dim, GraphContract, TensorSpec, addends, size_of
 
 
@@ -33,14 +34,9 @@ def probe_contract(exportable: Exportable, opset: int) -> GraphContract:
     _require_determinism(exportable, runs[0][1])
     varied = []
     for axis, allowed in exportable.axes.items():
-        at = {**sizes, axis: _other_size(sizes, axis, allowed)}
-        try:
-            runs.append((at, _run(exportable, at)))
-        except SignatureError:
-            # A fixed axis is varied too, to learn which output dimensions follow it; the model need not allow that.
-            if allowed.fixed is None:
-                raise
-        else:
+        run = _run_at_another(exportable, sizes, axis, allowed)
+        if run is not None:
+            runs.append(run)
             varied.append(axis)
     _require_same_modes(exportable, modes)
     sums = {dim for dims in exportable.inputs.values() for dim in dims if len(addends(dim)) > 1}
@@ -75,6 +71,25 @@ def probe_contract(exportable: Exportable, opset: int) -> GraphContract:
     )
 
 
+def require_conformity(contract: GraphContract, case: Case, outputs: Mapping[str, np.ndarray]) -> None:
+    """The outputs of a case have the shapes that the contract promises: they were probed at few sizes.
+
+    Raises:
+        SignatureError: a dimension that was taken to be fixed, or to be an axis, is not.
+    """
+    sizes = axis_sizes(case, contract)
+    for spec in contract.outputs:
+        for position, (dim, size) in enumerate(zip(spec.shape, outputs[spec.name].shape, strict=True)):
+            known = all(isinstance(part, int) or part in sizes for part in addends(dim))
+            if known and size_of(dim, sizes) != size:
+                given = {name: list(array.shape) for name, array in case.inputs.items()}
+                raise SignatureError(
+                    f"dimension {position} of output {spec.name!r} was {dim} at the sizes that were tried, and is "
+                    f"{size} for inputs of shape {given} (case {case.name}): it depends on what no shape tells; fix the axes "
+                    "that it depends on with --static"
+                )
+
+
 def numpy_name(dtype: torch.dtype, output: str) -> str:
     """numpy's name of the dtype of an output: torch.float32 -> "float32".
 
@@ -87,14 +102,41 @@ def numpy_name(dtype: torch.dtype, output: str) -> str:
     return name
 
 
-def _other_size(sizes: Mapping[str, int], axis: str, allowed: AxisRange) -> int:
-    """A size to vary an axis to: larger where the range allows it, and that of no other axis."""
+def _run_at_another(
+    exportable: Exportable, sizes: Mapping[str, int], axis: str, allowed: AxisRange
+) -> tuple[dict[str, int], dict[str, torch.Tensor]] | None:
+    """Returns other sizes and what the module gives there; None: the axis is fixed, and the model fails at others.
+
+    Raises:
+        SignatureError: the module fails at every size but one of an axis that is not fixed.
+    """
+    failed = None
+    for size in _other_sizes(sizes, axis, allowed):
+        at = {**sizes, axis: size}
+        try:
+            return at, _run(exportable, at)
+        except SignatureError as e:
+            failed = e
+    # A fixed axis is varied too, to learn which output dimensions follow it; the model need not allow that.
+    if failed is not None and allowed.fixed is None:
+        raise failed
+    return None
+
+
+def _other_sizes(sizes: Mapping[str, int], axis: str, allowed: AxisRange) -> list[int]:
+    """Sizes to vary an axis to, the best first, none of them that of another axis.
+
+    Far larger where the range allows it: behind strides, a few samples more give the same number of frames.
+    """
     size = sizes[axis]
     largest = None if allowed.fixed is not None else allowed.max
-    larger = range(size + 3, size + 4 + len(sizes))
-    smaller = range(size - 1, 0, -1)
-    fitting = [n for n in (*larger, *smaller) if n not in sizes.values() and (largest is None or n <= largest)]
-    return fitting[0] if fitting else size
+    steps = (
+        range(2 * size + 1, 2 * size + 2 + len(sizes)),
+        range(size + 3, size + 4 + len(sizes)),
+        range(size - 1, 0, -1),
+    )
+    fitting = ([n for n in step if n not in sizes.values() and (largest is None or n <= largest)] for step in steps)
+    return [found[0] for found in fitting if found] or [size]
 
 
 def _require_determinism(exportable: Exportable, first: Mapping[str, torch.Tensor]) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from onnxport.exporters.generation.generation import Generation
 
@@ -21,7 +20,7 @@ _RUNNERS_UP = 8
 def generate_greedily(
     model: Any,
     loop: str,
-    given: Mapping[str, Tensor],
+    given: Mapping[str, Any],
     *,
     prompt: Mapping[str, np.ndarray],
     steps: int = STEPS,
@@ -33,7 +32,7 @@ def generate_greedily(
     Args:
         model: a transformers model in eval mode; its generation config is left as it was.
         loop: a row of `generation.GENERATORS`.
-        given: keywords of `model.generate`: input_ids, attention_mask ...
+        given: keywords of `generate`: input_ids, attention_mask ...
         prompt: what the loop starts from.
         steps: tokens to generate in every row; none ends early.
         pad_token_id: passed on.
