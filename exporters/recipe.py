@@ -59,7 +59,7 @@ class Recipe(Model):
     atol: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     per_output: dict[str, ElementTolerance] = Field(default_factory=dict)
     fp16: ElementTolerance = ElementTolerance(rtol=FLOAT16.rtol, atol=FLOAT16.atol)
-    int8: Statistics = Statistics(min_cosine=0.9, min_argmax_agreement=0.9)
+    int8: Statistics = Statistics(min_cosine=0.9, min_argmax_agreement=0.9, min_topk_agreement=0.8)
     suite: Suite = "standard"
     outputs: tuple[str, ...] = ()
 
