@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import shutil
 from dataclasses import dataclass
@@ -90,6 +91,8 @@ def load_tokenizer(folder: Path, *, trust_remote_code: bool) -> Any | None:
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code, local_files_only=True)
+        if "boxes" in inspect.signature(type(tokenizer).__call__).parameters:
+            tokenizer = _for_plain_text(tokenizer)
         ids = tokenizer("one two")["input_ids"]
     except Exception as e:
         raise SourceError(
@@ -102,6 +105,21 @@ def load_tokenizer(folder: Path, *, trust_remote_code: bool) -> Any | None:
             "vocabulary file is missing or empty"
         )
     return tokenizer
+
+
+def _for_plain_text(tokenizer: Any) -> Any:
+    """LayoutLM's later tokenizers refuse words without boxes: the same tokens, and the boxes left to the caller."""
+    from transformers import PreTrainedTokenizerFast
+
+    names = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer.backend_tokenizer,
+        **{name: getattr(tokenizer, name) for name in names},
+        model_max_length=tokenizer.model_max_length,
+        padding_side=tokenizer.padding_side,
+        truncation_side=tokenizer.truncation_side,
+        model_input_names=[name for name in tokenizer.model_input_names if name != "bbox"],
+    )
 
 
 def load_feature_extractor(folder: Path, *, trust_remote_code: bool) -> Any | None:

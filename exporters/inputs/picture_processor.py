@@ -33,6 +33,8 @@ class PictureProcessor:
         from PIL import Image
 
         images = [Image.fromarray(picture) for picture in pictures]
+        if hasattr(self.processor, "apply_ocr"):  # what a processor reads in a picture is not among its pixels
+            options["apply_ocr"] = False
         try:
             made = self.processor(images=images, return_tensors="np", **options)
             arrays = {str(name): np.asarray(value) for name, value in made.items()}
@@ -80,14 +82,26 @@ class PictureProcessor:
             )
         return low, high
 
-    def at_size(self, pictures: Sequence[Picture], size: tuple[int, int]) -> Arrays | None:
-        """Returns what the processor makes at (height, width).
+    @cached_property
+    def shapes_differ(self) -> bool:
+        """Whether what it makes of a picture that is not square has another size."""
+        wide = self._or_none([PICTURES["wide"](self._source_side)])
+        return wide is not None and wide[PIXELS].shape != self.emitted[PIXELS].shape
+
+    @property
+    def _source_side(self) -> int:
+        """Larger than what comes out, where that makes no difference: then it has to resize."""
+        return self.side * 5 // 4 if self.resizes else self.side
+
+    def at_size(self, kinds: Sequence[str], size: tuple[int, int], *, exactly: bool) -> Arrays | None:
+        """Returns what the processor makes of pictures of these kinds, at (height, width) if `exactly`.
 
         Where its own size is another, the pictures are resized before it, and it does the rest. None: it makes another
-        size all the same.
+        size all the same, or cannot batch them.
         """
+        pictures = [PICTURES[kind](self._source_side) for kind in kinds]
         plain = self._or_none(pictures)
-        if plain is not None and plain[PIXELS].shape[2:] == size:
+        if plain is not None and (not exactly or plain[PIXELS].shape[2:] == size):
             return plain
         from PIL import Image
 

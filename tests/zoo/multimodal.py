@@ -10,6 +10,7 @@ import transformers
 
 from zoo import TinyModel, randomise
 from zoo.tokenizer import VOCABULARY, write_tokenizer
+from zoo.vision import image_processor
 
 _TEXT: dict[str, Any] = {
     "vocab_size": len(VOCABULARY),
@@ -37,12 +38,62 @@ def _write_clip(folder: Path) -> None:
         text_config={**_TEXT, **ends}, vision_config=_VISION, projection_dim=24, logit_scale_init_value=1.0
     )
     _write(transformers.CLIPModel(config), folder, token_types=False)
-    transformers.CLIPImageProcessor(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}).save_pretrained(
+    image_processor("CLIP")(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}).save_pretrained(folder)
+
+
+def _write_siglip(folder: Path) -> None:
+    config = transformers.SiglipConfig(text_config=_TEXT, vision_config=_VISION)
+    _write(transformers.SiglipModel(config), folder, token_types=False)
+    image_processor("Siglip")(size={"height": 32, "width": 32}).save_pretrained(folder)
+
+
+def _write_chinese_clip(folder: Path) -> None:
+    config = transformers.ChineseCLIPConfig(
+        text_config=_TEXT, vision_config=_VISION, projection_dim=24, logit_scale_init_value=1.0
+    )
+    _write(transformers.ChineseCLIPModel(config), folder)
+    image_processor("ChineseCLIP")(
+        size={"height": 32, "width": 32}, crop_size={"height": 32, "width": 32}
+    ).save_pretrained(folder)
+
+
+def _write_owlvit(folder: Path) -> None:
+    ends = {"bos_token_id": 2, "eos_token_id": 3}
+    config = transformers.OwlViTConfig(text_config={**_TEXT, **ends}, vision_config=_VISION, projection_dim=24)
+    _write(transformers.OwlViTForObjectDetection(config), folder, token_types=False)
+    image_processor("OwlViT")(size={"height": 32, "width": 32}, crop_size={"height": 32, "width": 32}).save_pretrained(
         folder
     )
 
 
-def _write(model: Any, folder: Path, *, token_types: bool) -> None:
+def _write_layoutlm(head: str) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        config = transformers.LayoutLMConfig(**_TEXT, type_vocab_size=2)
+        _write(getattr(transformers, f"LayoutLM{head}")(config), folder)
+
+    return write
+
+
+def _write_layoutlmv3(head: str) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        # RoBERTa's positions: they begin after that of the padding.
+        sizes = {**_TEXT, "max_position_embeddings": 65, "coordinate_size": 5, "shape_size": 6}
+        config = transformers.LayoutLMv3Config(
+            **sizes, input_size=32, patch_size=8, type_vocab_size=1, rel_pos_bins=8, rel_2d_pos_bins=8
+        )
+        _write(getattr(transformers, f"LayoutLMv3{head}")(config), folder, token_types=False)
+        image_processor("LayoutLMv3")(size={"height": 32, "width": 32}).save_pretrained(folder)
+
+    return write
+
+
+def _write_vilt(folder: Path) -> None:
+    config = transformers.ViltConfig(**{**_TEXT, **_VISION}, type_vocab_size=2)
+    _write(transformers.ViltForQuestionAnswering(config), folder)
+    image_processor("Vilt")(size={"shortest_edge": 32}, size_divisor=8).save_pretrained(folder)
+
+
+def _write(model: Any, folder: Path, *, token_types: bool = True) -> None:
     randomise(model)
     model.save_pretrained(folder)
     write_tokenizer(folder, token_types=token_types)
@@ -51,4 +102,13 @@ def _write(model: Any, folder: Path, *, token_types: bool) -> None:
 ROWS = (
     TinyModel("clip", "zero-shot-image-classification", _write_clip),
     TinyModel("clip", "feature-extraction", _write_clip, {"task": "feature-extraction"}),
+    TinyModel("siglip", "zero-shot-image-classification", _write_siglip),
+    TinyModel("chinese_clip", "zero-shot-image-classification", _write_chinese_clip),
+    TinyModel("owlvit", "zero-shot-object-detection", _write_owlvit),
+    TinyModel("layoutlm", "document-question-answering", _write_layoutlm("ForQuestionAnswering")),
+    TinyModel("layoutlm", "token-classification", _write_layoutlm("ForTokenClassification")),
+    TinyModel("layoutlmv3", "document-question-answering", _write_layoutlmv3("ForQuestionAnswering")),
+    TinyModel("layoutlmv3", "token-classification", _write_layoutlmv3("ForTokenClassification")),
+    TinyModel("layoutlmv3", "feature-extraction", _write_layoutlmv3("Model")),
+    TinyModel("vilt", "visual-question-answering", _write_vilt),
 )
