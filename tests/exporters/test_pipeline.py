@@ -22,6 +22,7 @@ from onnxport.exporters.errors import (
     SignatureError,
     VerificationFailed,
 )
+from onnxport.exporters.task_metrics.kept import metric_question
 from onnxport.exporters.verification import verify_bundle
 from onnxport.verify.errors import VerificationError
 
@@ -107,6 +108,35 @@ def test_the_real_checkpoint_passes_in_every_variant(minilm: Path) -> None:
     assert (stated.pooling, stated.normalize, stated.max_length, stated.padding_side) == ("mean", True, 256, "right")
     assert bundle.component().axes["sequence"].max == 512
     assert 512 in bundle.component().axes["sequence"].proven
+
+
+PAIRS = {
+    "How do I reset my password?": "I forgot the login for my account and need a new one.",
+    "When does the next train to Hamburg leave?": "Trains to Hamburg depart every hour.",
+    "What is the capital of France?": "Paris is the seat of the French government.",
+    "How do I bake bread?": "Mix flour, water, salt and yeast, let it rise, and put it into the oven.",
+    "Is it going to rain tomorrow?": "The forecast says showers for the next day.",
+    "Which planet is the largest?": "Jupiter is bigger than all the others together.",
+    "How can I lose weight?": "Eat less sugar and exercise more often.",
+    "Where can I park my car?": "There is a garage behind the town hall.",
+}
+
+
+def test_the_real_checkpoint_finds_its_texts_in_int8_too(minilm: Path, tmp_path: Path) -> None:
+    lines = [json.dumps({"query": query, "positive": text}) for query, text in PAIRS.items()]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
+    question = metric_question(load_bundle(minilm), tmp_path / "pairs.jsonl")
+    found = {check.output: check for check in question.verify(variants=["int8"])}
+    assert list(found) == ["recall@1", "recall@5"]
+    first = found["recall@1"]
+    assert (first.verdict, first.examples, first.reference_score, first.score) == ("pass", 8, 1, 1)
+    assert first.chance_score == 0.125
+    shifted = [*list(PAIRS.values())[1:], next(iter(PAIRS.values()))]
+    lines = [json.dumps({"query": query, "positive": text}) for query, text in zip(PAIRS, shifted, strict=True)]
+    (tmp_path / "wrong.jsonl").write_text("\n".join(lines))
+    wrong = metric_question(load_bundle(minilm), tmp_path / "wrong.jsonl").verify(variants=["int8"])
+    assert wrong[0].verdict == "fail"
+    assert "base is no better than chance" in wrong[0].detail
 
 
 def test_the_same_source_gives_the_same_bytes(make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
