@@ -76,7 +76,8 @@ def plots(found: Sequence[Section]) -> str:
     axis = Axis.over(ratio for _, points in measured for ratio, _ in points)
     variants = list(dict.fromkeys(section.variant or section.title for section, _ in measured))
     series = {variant: index % len(_SHAPES) for index, variant in enumerate(variants)}
-    return f"{_definitions(axis)}{_distribution(measured, axis, series)}{_by_output(measured, axis, series)}"
+    drawn = (_distribution, _by_depth, _by_output)
+    return _definitions(axis) + "".join(draw(measured, axis, series) for draw in drawn)
 
 
 _Measured = list[tuple[float, "CheckResult"]]
@@ -155,6 +156,40 @@ def _bars(section: Section, ratios: Sequence[float], axis: Axis, series: int) ->
     )
 
 
+def _by_depth(measured: Sequence[tuple[Section, _Measured]], axis: Axis, series: Mapping[str, int]) -> str:
+    """A chart per family of numbered outputs ("hidden_states.0", ...), a row per layer: how the error grows."""
+    largest: dict[str, dict[int, dict[int, float]]] = {}
+    for section, points in measured:
+        mark = series[section.variant or section.title]
+        for ratio, check in points:
+            name, _, depth = (check.output or "").rpartition(".")
+            if name and depth.isdecimal():
+                title = " / ".join(filter(None, (section.component if section.component != "model" else None, name)))
+                layer = largest.setdefault(title, {}).setdefault(int(depth), {})
+                layer[mark] = max(layer.get(mark, 0.0), ratio, key=lambda r: math.inf if math.isnan(r) else r)
+    if not largest:
+        return ""
+    names, charts = list(series), []
+    for title, layers in largest.items():
+        body = "".join(
+            _dots(str(depth), [(ratio, mark) for mark, ratio in layers[depth].items()], axis, names)
+            for depth in sorted(layers)
+        )
+        charts.append(f'<div class="chart"><h3>{_escaped(title)}</h3>\n{body}{_axis_row(axis)}</div>\n')
+    return (
+        '<section><h2 id="depth">Error by depth</h2>\n<p class="note">The largest error of each layer over all cases, '
+        f"the first layer on top; the same axis as above.</p>\n{_legend(series)}{''.join(charts)}</section>\n"
+    )
+
+
+def _legend(series: Mapping[str, int]) -> str:
+    entries = "".join(
+        f'<li><svg><use class="mark v{index}" href="#mark{index}" x="50%" y="50%"/></svg>{_escaped(name)}</li>'
+        for name, index in series.items()
+    )
+    return f'<ul class="legend">{entries}</ul>\n'
+
+
 def _by_output(measured: Sequence[tuple[Section, _Measured]], axis: Axis, series: Mapping[str, int]) -> str:
     """A chart per output with a row per case, and one for checks over all outputs; the largest error first."""
     charts: dict[tuple[str | None, str | None, str], dict[str, list[tuple[float, int]]]] = {}
@@ -178,14 +213,10 @@ def _by_output(measured: Sequence[tuple[Section, _Measured]], axis: Axis, series
         drawn.append(f'<div class="chart">{head}{body}{_axis_row(axis)}</div>\n')
     shown, folded = drawn[:_OPEN_CHARTS], drawn[_OPEN_CHARTS:]
     more = f"<details><summary>{len(folded)} more outputs</summary>\n{''.join(folded)}</details>" if folded else ""
-    legend = "".join(
-        f'<li><svg><use class="mark v{index}" href="#mark{index}" x="50%" y="50%"/></svg>{_escaped(name)}</li>'
-        for name, index in series.items()
-    )
     return (
         '<section><h2 id="errors">Error by output and case</h2>\n'
         '<p class="note">The same axis as above. A mark at the left end is an exact match; one at the right end is NaN '
-        f'or infinite.</p>\n<ul class="legend">{legend}</ul>\n{"".join(shown)}{more}</section>\n'
+        f"or infinite.</p>\n{_legend(series)}{''.join(shown)}{more}</section>\n"
     )
 
 

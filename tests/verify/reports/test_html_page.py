@@ -81,6 +81,18 @@ def test_a_mark_for_every_comparison_and_a_row_for_every_case(make_report: Calla
     assert page.count("rect", "fails") == 2, "14.5 and infinity"
 
 
+def test_the_largest_error_of_every_layer_in_the_order_of_depth(check: Callable[..., CheckResult]) -> None:
+    ratios = {"hidden_states.10": 0.5, "hidden_states.2": 0.25, "logits": 0.125}
+    checks = [check(output=output, case=case, worst_ratio=ratio / (1 + (case == "b")))
+              for output, ratio in ratios.items() for case in ("a", "b")]  # fmt: skip
+    tolerance = Tolerance(rtol=1e-3, atol=1e-4)
+    page = to_html(Report.of(checks, tolerance))
+    depth = page.split('id="depth"')[1].split("</section>")[0]
+    rows = re.findall(r'<div class="row"><span>(\d+)</span>.*?<span class="value">([\d.]+)</span>', depth)
+    assert rows == [("2", "0.25"), ("10", "0.5")]
+    assert 'id="depth"' not in to_html(Report.of([c for c in checks if c.output == "logits"], tolerance))
+
+
 def test_checks_over_all_outputs_share_a_chart(check: Callable[..., CheckResult]) -> None:
     checks = [check(name, worst_ratio=0.5, compared=1) for name in ("iobinding.match", "levels.match", "levels.match")]
     page = Page(to_html(Report.of(checks, Tolerance(rtol=0, atol=0))))
