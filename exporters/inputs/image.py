@@ -34,6 +34,8 @@ KNOWN_INPUTS = (PIXELS, MASK, MASKED_PATCHES)
 # A single case should not need more pixel values than eight images of 384 x 384.
 _PIXEL_VALUES = 8 * 3 * 384 * 384
 _EXAMPLE_BATCH = 2
+# The share of patches that SimMIM masks.
+_MASKED = 0.6
 _IN_SUITES = {
     "quick": ("gradient", "noise"),
     "standard": ("gradient", "noise", "black", "white", "colour", "wide", "tall"),
@@ -94,7 +96,7 @@ class ImageInputs:
     def example(self) -> dict[str, int]:
         # All different and at least 2, so that no axis is mistaken for another or for a constant.
         sizes = {BATCH: _EXAMPLE_BATCH, HEIGHT: self.height, WIDTH: self.width}
-        if all(isinstance(self.dims[name], str) for name in (HEIGHT, WIDTH)) and self.height == self.width:
+        if self._any_size and self.height == self.width:
             sizes[WIDTH] += self.step
         return self._named(sizes)
 
@@ -112,7 +114,7 @@ class ImageInputs:
         return Preprocessing(image=self.described)
 
     def sample(self, sizes: Mapping[str, int], rng: np.random.Generator) -> Arrays:
-        """Random pixels in the range of the processor, none masked; every second patch masked, if patches are."""
+        """Random pixels in the range of the processor, none masked; some patches masked, if patches can be."""
         shapes = {
             name: tuple(sizes[dim] if isinstance(dim, str) else dim for dim in dims)
             for name, dims in self.inputs.items()
@@ -125,7 +127,7 @@ class ImageInputs:
             elif name == MASK:
                 made[name] = np.ones(shape, dtype=np.int64)
             else:
-                made[name] = np.broadcast_to(np.arange(shape[-1]) % 2 == 1, shape).copy()
+                made[name] = rng.random(shape) < _MASKED
         return made
 
     def cases(self, suite: str) -> list[Case]:
@@ -137,6 +139,10 @@ class ImageInputs:
         if suite != "quick":
             cases += [*self._odd_values(), *self._padded()]
         return list({case.name: case for case in reversed(cases)}.values())[::-1]
+
+    @property
+    def _any_size(self) -> bool:
+        return all(isinstance(self.dims[name], str) for name in (HEIGHT, WIDTH))
 
     def _named(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """The sizes of batch, height and width under the names of the axes, where they have names."""
@@ -169,22 +175,18 @@ class ImageInputs:
         """What the processor makes of real images."""
         if self.pictures is None:
             return []
-        batch = self._sizes(1).get(str(self.dims[BATCH])) or int(self.dims[BATCH])
-        wanted = [(f"image.{name}", [name] * batch) for name in _IN_SUITES[suite]]
+        every = [name for name in PICTURES if name not in ("wide", "tall")]
+        batch = self.static.get(str(self.dims[BATCH]))
+        wanted = [(f"image.{name}", [name] * (batch or 1)) for name in _IN_SUITES[suite]]
         if suite == "full":
-            every = [name for name in PICTURES if name not in ("wide", "tall")]
-            rows = self.static.get(str(self.dims[BATCH]), len(every)) if isinstance(self.dims[BATCH], str) else batch
-            wanted.append(("image.batch", [every[i % len(every)] for i in range(rows)]))
+            wanted.append(("image.batch", [every[i % len(every)] for i in range(batch or len(every))]))
         cases = []
         for name, kinds in wanted:
-            made = self.pictures.at_size(
-                [PICTURES[kind](self.pictures.side) for kind in kinds], (self.height, self.width)
-            )
+            made = self.pictures.at_size(kinds, (self.height, self.width), exactly=not self._any_size)
             if made is not None:
-                inputs = self.sample(self._sizes(len(kinds)), _rng(name))
-                inputs[PIXELS] = made[PIXELS].astype(self.dtype)
-                if MASK in inputs and MASK in made:
-                    inputs[MASK] = made[MASK].astype(np.int64)
+                rows, _, height, width = made[PIXELS].shape
+                inputs = self.sample(self._sizes(rows, height, width), _rng(name))
+                inputs |= {key: made[key].astype(array.dtype) for key, array in inputs.items() if key in made}
                 cases.append(Case(name, inputs))
         return cases
 

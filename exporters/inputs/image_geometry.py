@@ -71,6 +71,12 @@ def find_geometry(
         _require_patches(dims, patch)
     batch = {axis_names[BATCH]: fixed[BATCH]} if BATCH in fixed else {}
     step = max(patch) if patch is not None else _STEP
+    one_size = isinstance(dims[HEIGHT], int) and isinstance(dims[WIDTH], int)
+    if pictures is not None and one_size and pictures.shapes_differ:
+        notes += (
+            f"the graph takes images of {height}x{width} pixels, and the image processor makes other sizes of images "
+            f"that are not square: resize them, or ask for any size: --axes {PIXELS}=batch,channels,height,width",
+        )
     if options:
         notes += (f"positions are interpolated to the size of the image: {_INTERPOLATE}=True in every call of forward",)
     return Geometry(dims, batch, height, width, step, grid, options, notes)
