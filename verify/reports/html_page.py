@@ -24,6 +24,7 @@ from onnxport.verify.reports.outline import (
     worst,
 )
 from onnxport.verify.reports.printable import number, single_line, typeset
+from onnxport.verify.reports.tables import tables
 
 if TYPE_CHECKING:
     from onnxport.verify.report import CheckResult, Report
@@ -44,6 +45,7 @@ def to_html(report: Report) -> str:
             _verdict(report),
             _failures(found),
             _overview(found),
+            _tables(found),
             plots(found),
             _checks(found),
             _skipped(report),
@@ -136,6 +138,19 @@ def _outcome(verdict: str) -> str:
 
 def _ratio(ratio: float | None) -> str:
     return "" if ratio is None else f'<span class="num {"" if ratio <= 1.0 else "fail"}">{number(ratio)}</span>'
+
+
+def _tables(found: Sequence[Section]) -> str:
+    shown = []
+    for table in tables(found):
+        head = "".join(f'<th scope="col">{_text(name)}</th>' for name in table.head)
+        cells = ["".join(f"<td>{_text(cell)}</td>" for cell in row) for row in table.rows]
+        rows = "".join(f"<tr>{row}</tr>\n" for row in cells)
+        shown.append(
+            f'<h2>{_text(table.title)}</h2>\n<div class="scroll" tabindex="0"><table class="matrix">'
+            f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody></table></div>\n"
+        )
+    return f"<section>{''.join(shown)}</section>\n" if shown else ""
 
 
 def _checks(found: Sequence[Section]) -> str:

@@ -23,6 +23,7 @@ from onnxport.verify.reports.outline import (
     worst,
 )
 from onnxport.verify.reports.printable import number, single_line, typeset
+from onnxport.verify.reports.tables import tables
 
 if TYPE_CHECKING:
     from onnxport.verify.report import CheckResult, Report
@@ -73,6 +74,7 @@ def _document(report: Report, found: Sequence[Section], failed: Sequence[str], p
         *([f"**{_text(trouble)}**"] if trouble else []),
         _overview(found),
         *failed,
+        *_tables(found),
         *_largest_errors(found),
         *passed,
         *_skipped(report.checks),
@@ -157,6 +159,13 @@ def _largest_errors(found: Sequence[Section]) -> list[str]:
         return []
     head = ["variant", "check", "case, output", "error / allowed", "max abs diff"]
     return [_folded("Largest errors", _table(head, rows))]
+
+
+def _tables(found: Sequence[Section]) -> list[str]:
+    return [
+        _folded(table.title, _table(table.head, [[_text(cell) for cell in row] for row in table.rows]))
+        for table in tables(found)
+    ]
 
 
 def _passed(passed: Sequence[CheckResult], rows: int) -> list[str]:
