@@ -118,6 +118,17 @@ _ROWS = (
         token_axes=("batch", "choices", "sequence"),
     ),
     Task(
+        "image-to-text",
+        (
+            Head(
+                "AutoModelForImageTextToText",
+                "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
+                split="encoder_decoder",
+                cached=True,
+            ),
+        ),
+    ),
+    Task(
         "zero-shot-image-classification",
         (Head("AutoModelForZeroShotImageClassification", "MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING_NAMES"),),
         outputs=("logits_per_image", "logits_per_text", "text_embeds", "image_embeds"),
@@ -141,7 +152,15 @@ _ROWS = (
     ),
     Task(
         "automatic-speech-recognition",
-        (Head("AutoModelForCTC", "MODEL_FOR_CTC_MAPPING_NAMES"),),
+        (
+            Head("AutoModelForCTC", "MODEL_FOR_CTC_MAPPING_NAMES"),
+            Head(
+                "AutoModelForSpeechSeq2Seq",
+                "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES",
+                split="encoder_decoder",
+                cached=True,
+            ),
+        ),
         outputs=("logits",),
         decisions={"logits": -1},
     ),
@@ -226,6 +245,8 @@ _SYNONYMS = {
     "panoptic-segmentation": "image-segmentation",
     "universal-segmentation": "image-segmentation",
     "masked-image-modeling": "masked-im",
+    "summarization": "text2text-generation",
+    "translation": "text2text-generation",
 }
 """What people call a task besides, and its name in the table."""
 

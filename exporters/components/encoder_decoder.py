@@ -32,7 +32,7 @@ from onnxport.exporters.components.encoder_decoder_modules import (
 )
 from onnxport.exporters.errors import RecipeError, SignatureError
 from onnxport.exporters.exportable import Exportable, to_tensors
-from onnxport.exporters.inputs import InputMaker, make_inputs
+from onnxport.exporters.inputs import InputMaker, call_options, make_inputs
 from onnxport.exporters.inputs.decoder_steps import NEW, PAST, Axes, DecoderSteps, Spread
 from onnxport.exporters.inputs.real_steps import RealSteps
 from onnxport.verify.contract import Dim
@@ -214,7 +214,7 @@ def _observe(model: nn.Module, maker: InputMaker) -> Observed:
     """
     inputs = to_tensors(maker.sample(maker.example, np.random.default_rng(0)))
     try:
-        hidden = run(Encoder(model), inputs)[HIDDEN]
+        hidden = run(Encoder(model), {**inputs, **call_options(maker)})[HIDDEN]
         mask = inputs[maker.mask] if maker.mask is not None else None
         ids = to_tensors({IDS: np.ones((len(hidden), 2), dtype=np.int64)})
         given = {**ids, STATES: hidden}

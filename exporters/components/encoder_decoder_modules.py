@@ -41,7 +41,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, **inputs: Tensor) -> dict[str, Tensor]:
+    def forward(self, **inputs: Any) -> dict[str, Tensor]:
         encoder: Any = self.model.get_encoder()  # type: ignore[operator]  # a method, to nn.Module an attribute
         return {HIDDEN: encoder(**inputs, return_dict=True)[HIDDEN]}
 
@@ -128,7 +128,7 @@ def _present(cache: Any, kinds: tuple[str, ...]) -> dict[str, Tensor]:
     return tensors
 
 
-def run(module: nn.Module, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def run(module: nn.Module, inputs: Mapping[str, Any]) -> dict[str, Tensor]:
     """Calls a module of this file without recording gradients."""
     with torch.inference_mode():
         outputs: dict[str, Tensor] = module(**inputs)

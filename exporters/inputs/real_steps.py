@@ -21,7 +21,7 @@ from onnxport.exporters.components.encoder_decoder_modules import (
     run,
 )
 from onnxport.exporters.exportable import Arrays, to_tensors
-from onnxport.exporters.inputs import InputMaker
+from onnxport.exporters.inputs import InputMaker, call_options
 from onnxport.exporters.inputs.decoder_steps import NEW, PAST, draw_ids
 from onnxport.verify.cases import Case
 
@@ -97,7 +97,8 @@ class RealSteps:
         encoded = {}
         for case in _telling(self.maker.cases(suite), suite):
             try:
-                states = run(Encoder(self.model), to_tensors(case.inputs))[HIDDEN].numpy()
+                inputs = {**to_tensors(case.inputs), **call_options(self.maker)}
+                states = run(Encoder(self.model), inputs)[HIDDEN].numpy()
             except (RuntimeError, ValueError, IndexError):
                 continue
             mask = case.inputs[self.maker.mask] if self.has_mask and self.maker.mask is not None else None

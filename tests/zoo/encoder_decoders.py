@@ -58,6 +58,51 @@ def write_text_model(model_type: str, folder: Path, **settings: Any) -> None:
     write_tokenizer(folder, token_types=False)
 
 
-ROWS = tuple(
-    TinyModel(model_type, "text2text-generation", partial(write_text_model, model_type)) for model_type in SETTINGS
+def write_whisper(folder: Path, **settings: Any) -> None:
+    """Writes a Whisper that hears one second instead of 30."""
+    sizes = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 3, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64}
+    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    heard = {"num_mel_bins": 8, "max_source_positions": 50, "max_target_positions": 64}
+    ids = {**_TOKENS, "decoder_start_token_id": 2, "begin_suppress_tokens": None, "suppress_tokens": None}
+    config = transformers.WhisperConfig(**{**sizes, **heads, **heard, **ids, **settings})
+    randomise(transformers.WhisperForConditionalGeneration(config)).save_pretrained(folder)
+    transformers.WhisperFeatureExtractor(feature_size=8, chunk_length=1).save_pretrained(folder)
+    write_tokenizer(folder, token_types=False)
+
+
+def write_speech_to_text(folder: Path) -> None:
+    """Writes a model that hears audio of any length and makes one state of four frames."""
+    sizes = {**_TWO_TOWERS, "max_source_positions": 600, "max_target_positions": 64}
+    heard = {"input_feat_per_channel": 8, "conv_channels": 16, "num_conv_layers": 2, "conv_kernel_sizes": (5, 5)}
+    config = transformers.Speech2TextConfig(**{**sizes, **heard})
+    randomise(transformers.Speech2TextForConditionalGeneration(config)).save_pretrained(folder)
+    transformers.Speech2TextFeatureExtractor(feature_size=8, num_mel_bins=8).save_pretrained(folder)
+    write_tokenizer(folder, token_types=False)
+
+
+def write_vision_model(decoder: str, folder: Path) -> None:
+    """Writes a ViT that is read by a decoder of that model type."""
+    vision = transformers.ViTConfig(
+        hidden_size=24, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, image_size=32, patch_size=8
+    )
+    reading: dict[str, Any] = {**_TOKENS, "is_decoder": True, "add_cross_attention": True}
+    if decoder == "trocr":
+        reading |= {"d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 64}
+        reading |= {"max_position_embeddings": 64, "cross_attention_hidden_size": 24}
+    else:
+        reading |= {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+    text = transformers.AutoConfig.for_model(decoder, **reading)
+    config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(vision, text)
+    config.decoder_start_token_id, config.pad_token_id, config.eos_token_id = 2, 0, 6
+    randomise(transformers.VisionEncoderDecoderModel(config)).save_pretrained(folder)
+    transformers.ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder)
+    write_tokenizer(folder, token_types=False)
+
+
+ROWS = (
+    *(TinyModel(model_type, "text2text-generation", partial(write_text_model, model_type)) for model_type in SETTINGS),
+    TinyModel("whisper", "automatic-speech-recognition", write_whisper),
+    TinyModel("speech_to_text", "automatic-speech-recognition", write_speech_to_text),
+    TinyModel("vision-encoder-decoder (trocr)", "image-to-text", partial(write_vision_model, "trocr")),
+    TinyModel("vision-encoder-decoder (gpt2)", "image-to-text", partial(write_vision_model, "gpt2")),
 )
