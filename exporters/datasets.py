@@ -21,10 +21,17 @@ FILE, LABEL = "file", "label"
 
 @dataclass(frozen=True)
 class Dataset:
-    """Examples in the order of their file. `name` is the file's; every row has the same columns."""
+    """Examples in the order of their file.
+
+    Attributes:
+        name: the file's.
+        rows: column to value; every row has the same columns.
+        folder: what paths in a column are relative to.
+    """
 
     name: str
     rows: tuple[Mapping[str, Any], ...]
+    folder: Path
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -61,6 +68,14 @@ class Dataset:
                 raise DatasetError(f"{self.name}, example {number}: {what} is {value!r}; expected text")
         return values
 
+    def files(self, names: Sequence[str], what: str) -> list[Path]:
+        """Returns the paths of a column; raises as `column`, and where there is no such file."""
+        paths = [self.folder / str(value) for value in self.column((FILE, *names), what)]
+        for number, path in enumerate(paths, 1):
+            if not path.is_file():
+                raise DatasetError(f"{self.name}, example {number}: there is no file {path}; paths start where it lies")
+        return paths
+
 
 def read_dataset(path: Path) -> Dataset:
     """Reads a .csv, .tsv or .jsonl file with a row for each example, or a folder with a sub-folder for each label.
@@ -86,7 +101,7 @@ def read_dataset(path: Path) -> Dataset:
         raise DatasetError(f"{path} cannot be read: {e.strerror or e}; check its permissions") from e
     if not found:
         raise DatasetError(f"{path.name} holds no examples; give at least two")
-    return Dataset(path.name, found)
+    return Dataset(path.name, found, path.parent)
 
 
 def _table(path: Path, delimiter: str) -> Iterator[Mapping[str, Any]]:

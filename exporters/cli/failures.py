@@ -17,7 +17,7 @@ INTERRUPTED = 130
 
 _EXTRAS = {
     "export": ("torch", "transformers", "optimum", "onnxscript", "sympy", "requests", "huggingface_hub"),
-    "metrics": ("sklearn", "scipy"),
+    "metrics": ("sklearn", "scipy", "jiwer"),
 }
 """Extra of the package to the modules that it brings."""
 

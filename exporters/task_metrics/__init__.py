@@ -20,6 +20,9 @@ TASK_METRICS: Mapping[str, str] = {
     "token-classification": f"{_HERE}.token_classification:TokenClassification",
     "question-answering": f"{_HERE}.question_answering:QuestionAnswering",
     "fill-mask": f"{_HERE}.fill_mask:FillMask",
+    "image-classification": f"{_HERE}.image_classification:ImageClassification",
+    "audio-classification": f"{_HERE}.audio_classification:AudioClassification",
+    "automatic-speech-recognition": f"{_HERE}.speech_recognition:SpeechRecognition",
 }
 """Task to "module:class"; the class takes a bundle and a data set."""
 
@@ -36,7 +39,7 @@ def task_metric(bundle: Bundle, dataset: Dataset) -> TaskMetric:
         raise DatasetError(
             f"{bundle.path} is for {task}, for which there is no metric; there is one for {', '.join(TASK_METRICS)}"
         )
-    for module in ("scipy", "sklearn"):  # at once, and not after minutes of work
+    for module in ("scipy", "sklearn", "jiwer"):  # at once, and not after minutes of work
         import_module(module)
     name, _, kind = TASK_METRICS[task].partition(":")
     metric: Any = getattr(import_module(name), kind)(bundle, dataset)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -65,8 +65,8 @@ class TaskMetric(Protocol):
         """How many there are."""
 
     @property
-    def batches(self) -> Sequence[Batch]:
-        """All items, in any order."""
+    def batches(self) -> Iterable[Batch]:
+        """All items, in any order; made anew for every model where they are too large to keep."""
 
     def read(self, outputs: Mapping[str, np.ndarray], batch: Batch) -> Sequence[Any]:
         """Returns the answer to each item of a batch. An output with NaN gives an answer that is wrong."""

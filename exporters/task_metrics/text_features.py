@@ -58,7 +58,7 @@ class TextFeatures:
             raise DatasetError(f"{path} cannot be read: {one_line(e)}; copy the whole bundle again") from e
         self.tokenizer.no_padding()
         batch, sequence = self.component.inputs[0].shape
-        self._rows, self._tokens = _range(self.component, batch), _range(self.component, sequence)
+        self._rows, self._tokens = axis_range(self.component, batch), axis_range(self.component, sequence)
         limits = (self.settings.max_length, bundle.manifest.preprocessing.max_length, self._tokens.max)
         self.max_length = min((limit for limit in limits if limit is not None), default=None)
 
@@ -137,7 +137,8 @@ def single_component(bundle: Bundle) -> Component:
     return bundle.component()
 
 
-def _range(component: Component, dim: Dim) -> AxisRange:
+def axis_range(component: Component, dim: Dim) -> AxisRange:
+    """Returns the sizes that a dimension of a graph may have."""
     if isinstance(dim, int):
         return AxisRange(min=dim, max=dim)
     return component.axes.get(dim, AxisRange())
