@@ -52,6 +52,14 @@ class Engine:
 ENGINES: Mapping[str, Engine] = {
     # Below 14, TorchScript export knows no scaled dot product attention.
     "torchscript": Engine("torchscript", "onnxport.exporters.engines.torchscript:export_graph", range(14, 21)),
+    # The same tracer; Optimum's patches need transformers below 4.58.
+    "optimum": Engine(
+        "optimum",
+        "onnxport.exporters.engines.optimum_onnx:export_graph",
+        range(14, 21),
+        needs=("optimum-onnx",),
+        extra="legacy",
+    ),
 }
 
 
