@@ -11,6 +11,9 @@ import onnx
 from onnxport.exporters.onnx_writer import Weight
 from onnxport.verify.contract import GraphContract
 
+TORCH_EXPORT = "torch.export"
+"""Producer that a graph made by torch.export names: its fusions are not those of a TorchScript graph."""
+
 
 @dataclass(frozen=True)
 class FusionHints:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 import onnx
@@ -26,7 +27,7 @@ from onnxport.exporters.engines.transformers_exporters import export_with_transf
 from onnxport.exporters.engines.weights import attach_weights
 from onnxport.exporters.errors import EngineError, ReadBackError
 from onnxport.exporters.exportable import Exportable, to_tensors
-from onnxport.exporters.graph import TracedModel
+from onnxport.exporters.graph import TORCH_EXPORT, TracedModel
 from onnxport.verify.contract import GraphContract
 
 _INLINE_BYTES = 1024
@@ -52,7 +53,10 @@ def export_graph(exportable: Exportable, contract: GraphContract) -> TracedModel
     require_inputs_that_matter(model, exportable, inputs)
     weights = attach_weights(model, parameters, names)
     require_agreement(model, contract)
+    inferred = _inferred_shapes(model, _axis_names(program, contract), {weight.name for weight in weights})
     sign(model, contract)
+    model.graph.value_info.extend(inferred)
+    model.producer_name, model.producer_version = TORCH_EXPORT, torch.__version__
     return TracedModel(model, weights)
 
 
@@ -198,6 +202,34 @@ def _name_outputs(program: onnx_ir.Model, contract: GraphContract) -> None:
             program.graph.outputs[position] = value = copy
         value.name = spec.name
         seen.add(value)
+
+
+def _axis_names(program: onnx_ir.Model, contract: GraphContract) -> dict[str, str]:
+    """What torch calls the sizes ("s72") by what the contract calls them; torch may have several names for one."""
+    names: dict[str, str] = {}
+    for value, spec in zip(program.graph.inputs, contract.inputs, strict=False):  # parameters follow
+        for written, asked in zip(value.shape or (), spec.shape, strict=True):
+            symbol = getattr(written, "value", None)
+            if isinstance(symbol, str) and symbol.isidentifier() and isinstance(asked, str):
+                names[symbol] = _sum_of(asked.split("+"))
+    return names
+
+
+def _sum_of(parts: Iterable[str]) -> str:
+    return " + ".join(sorted(part.strip() for part in parts))
+
+
+def _inferred_shapes(
+    model: onnx.ModelProto, names: Mapping[str, str], weights: Collection[str]
+) -> list[onnx.ValueInfoProto]:
+    """Shapes of the values inside the graph, in the contract's names: fusion must know which of them are the same."""
+    values = [value for value in model.graph.value_info if value.name not in weights]
+    for value in values:
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.HasField("dim_param"):
+                named = re.sub(r"\w+", lambda symbol: names.get(symbol[0], symbol[0]), dim.dim_param)
+                dim.dim_param = _sum_of(named.split("+")) if re.fullmatch(r"[\w+ ]+", named) else named
+    return values
 
 
 def _optimize(program: onnx_ir.Model) -> None:

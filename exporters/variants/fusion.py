@@ -1,4 +1,7 @@
-"""Fusion of attention, layer norms and activations by onnxruntime.transformers, in a child process."""
+"""Fusion of attention, layer norms and activations, in a child process.
+
+By onnxruntime.transformers; for a graph made by torch.export, by the fusions that come with its exporters.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from pathlib import Path
 
 import onnx
 
-from onnxport.exporters.graph import FusionHints
+from onnxport.exporters.graph import TORCH_EXPORT, FusionHints
 from onnxport.exporters.variants.child import Children
 from onnxport.exporters.variants.operators import nodes
 
@@ -36,6 +39,7 @@ FUSION_KINDS = (
     "embed_layer_norm",
     "bias_skip_layer_norm",
     "bias_gelu",
+    "exporter_fusions",
     "tied_weights",
     "equal_weights",
 )
@@ -73,6 +77,8 @@ def fuse(
     Raises:
         VariantError: a fusion for a known model type broke, or the child process died.
     """
+    if onnx.load(source, load_external_data=False).producer_name == TORCH_EXPORT:
+        return _fuse_exported(source, target, children, disabled)
     known = PATTERNS.get(hints.model_type or "")
     patterns = known or (_GUESS if _looks_like_transformer(source) else None)
     heads, hidden = hints.num_heads, hints.hidden_size
@@ -109,6 +115,28 @@ def fuse(
             why = f"model type {hints.model_type!r} is not one whose attention is known to fuse right"
         notes.append(f"attention was left as single operators: {why}")
     return FusedGraph(target if fusions else source, fusions, tuple(notes))
+
+
+def _fuse_exported(source: Path, target: Path, children: Children, disabled: Sequence[str]) -> FusedGraph:
+    result = children.run(
+        "onnxport.exporters.variants.dynamo_fusion_worker:fuse",
+        source.parent,
+        graph=source.name,
+        fused=target.name,
+        disabled=list(disabled),
+    )
+    fusions: dict[str, int] = result["fusions"]
+    notes = []
+    if result["broke"]:
+        notes.append(f"the fusions for graphs of torch.export broke, and were left out: {result['broke']}")
+    elif not fusions:
+        notes.append(
+            f"no fusion of {result['by'] or 'any exporter'} matched; ONNX Runtime's own passes start from the graph as "
+            "exported"
+        )
+    elif not any(key in fusions for key in _ATTENTION):
+        notes.append(f"attention was left as single operators: {result['by']} has none that is faster on this CPU")
+    return FusedGraph(target if result["changed"] else source, fusions, tuple(notes))
 
 
 def _looks_like_transformer(path: Path) -> bool:
