@@ -153,6 +153,7 @@ def _no_engine(component: ComponentExport) -> EngineError:
 
 def _record(place: Workplace, component: ComponentExport, exportable: Exportable, contract: GraphContract) -> Recording:
     from onnxport.exporters.reference import record, with_float64, with_invariants
+    from onnxport.exporters.signature import require_conformity
 
     recipe = place.recipe
     cases = exportable.cases(recipe.suite)
@@ -165,6 +166,8 @@ def _record(place: Workplace, component: ComponentExport, exportable: Exportable
         for name, reason in recording.refused.items():
             stage.note(f"case {name} left out: {reason}")
         assert isinstance(recording.runner, Recorded)
+        for case in recording.cases:
+            require_conformity(contract, case, recording.runner.outputs[case.name])
         path = place.root / component.golden()
         path.parent.mkdir(exist_ok=True)
         golden = select_golden(recording.cases, recording.runner.outputs)

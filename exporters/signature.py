@@ -85,8 +85,8 @@ def require_conformity(contract: GraphContract, case: Case, outputs: Mapping[str
                 given = {name: list(array.shape) for name, array in case.inputs.items()}
                 raise SignatureError(
                     f"dimension {position} of output {spec.name!r} was {dim} at the sizes that were tried, and is "
-                    f"{size} for inputs of shape {given} (case {case.name}): it depends on what no shape tells; fix the axes "
-                    "that it depends on with --static"
+                    f"{size} for inputs of shape {given} (case {case.name}): it depends on what no shape tells; fix "
+                    "the axes that it depends on with --static"
                 )
 
 

@@ -6,7 +6,7 @@ import inspect
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -117,24 +117,28 @@ def time_series_inputs(checkpoint: Checkpoint) -> TimeSeriesInputs:
     if needed != [PAST]:
         raise SignatureError(f"{kind} needs {', '.join(needed)}; of a time series, onnxport can make {PAST} alone")
     config = getattr(model, "config", checkpoint.config)
-    sizes = {name: getattr(config, name, None) for name in ("context_length", "num_input_channels")}
-    for name, size in sizes.items():
-        if not isinstance(size, int) or size < 1:
-            raise SignatureError(f"config.json of {kind} has {name} {size}; expected a number of at least 1")
+    context_length, channels = (_size(config, name, kind) for name in ("context_length", "num_input_channels"))
     if getattr(config, "do_mask_input", None):
         raise SignatureError(
             f"{kind} hides parts of its input at random, as config.json has do_mask_input true: it never answers the "
             "same; set do_mask_input to false in config.json, which is for pretraining alone"
         )
-    default: dict[str, tuple[Dim, ...]] = {PAST: ("batch", *map(int, sizes.values()))}
+    default: dict[str, tuple[Dim, ...]] = {PAST: ("batch", context_length, channels)}
     names, static = named_axes(default, checkpoint.recipe)
     return TimeSeriesInputs(
         batch=str(names[PAST][0]),
-        context_length=int(sizes["context_length"]),
-        channels=int(sizes["num_input_channels"]),
+        context_length=context_length,
+        channels=channels,
         static=static,
         dtype=checkpoint.recipe.dtype,
     )
+
+
+def _size(config: Any, name: str, kind: str) -> int:
+    size = getattr(config, name, None)
+    if not isinstance(size, int) or size < 1:
+        raise SignatureError(f"config.json of {kind} has {name} {size}; expected a number of at least 1")
+    return size
 
 
 def _rng(name: str) -> np.random.Generator:

@@ -22,7 +22,7 @@ def noise(seconds: float, rate: int, rng: np.random.Generator) -> np.ndarray:
 
 def clipped(seconds: float, rate: int) -> np.ndarray:
     """A sine that is recorded far too loud: nearly a square wave at full scale."""
-    return np.clip(8 * tone(seconds, rate, 150.0), -1.0, 1.0)
+    return np.asarray(np.clip(8 * tone(seconds, rate, 150.0), -1.0, 1.0), dtype=np.float32)
 
 
 def voice(seconds: float, rate: int, rng: np.random.Generator) -> np.ndarray:
@@ -33,7 +33,7 @@ def voice(seconds: float, rate: int, rng: np.random.Generator) -> np.ndarray:
     harmonics = np.sum([np.sin(n * phase) / n for n in range(1, 13)], axis=0)
     syllables = np.sin(np.pi * 4.0 * times) ** 2
     breath = rng.normal(0.0, 0.01, len(times))
-    return np.clip(0.25 * harmonics * syllables + breath, -1.0, 1.0).astype(np.float32)
+    return np.asarray(np.clip(0.25 * harmonics * syllables + breath, -1.0, 1.0), dtype=np.float32)
 
 
 def _samples(seconds: float, rate: int) -> int:
@@ -42,4 +42,5 @@ def _samples(seconds: float, rate: int) -> int:
 
 def _times(seconds: float, rate: int) -> np.ndarray:
     """In seconds, one entry per sample."""
-    return np.arange(_samples(seconds, rate)) / rate
+    times: np.ndarray = np.arange(_samples(seconds, rate)) / rate
+    return times

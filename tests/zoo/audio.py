@@ -87,5 +87,7 @@ ROWS = (
     _waveform("hubert", "automatic-speech-recognition"),
     _waveform("wavlm", "audio-classification", "with a mask", mask=True),
     _waveform("wav2vec2-conformer", "automatic-speech-recognition", mask=True),
-    TinyModel("audio-spectrogram-transformer", "audio-classification", partial(write_spectrogram, "audio-classification")),
-)  # fmt: skip
+    TinyModel(
+        "audio-spectrogram-transformer", "audio-classification", partial(write_spectrogram, "audio-classification")
+    ),
+)
