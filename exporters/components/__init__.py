@@ -18,6 +18,7 @@ SPLITS: Mapping[str, str] = {
     "decoder": f"{_HERE}.decoder:components",
     "encoder_decoder": f"{_HERE}.encoder_decoder:components",
     "towers": f"{_HERE}.towers:components",
+    "prompted": f"{_HERE}.prompted:components",
 }
 """What a task's head asks for, or `--split`, and the function that makes its components."""
 
@@ -38,11 +39,13 @@ def split(checkpoint: Checkpoint) -> dict[str, Exportable]:
 
 def _apart(checkpoint: Checkpoint) -> str:
     """The row for a model of which `--split` makes several graphs; what the model can do tells."""
+    from onnxport.exporters.components.prompted import is_prompted
     from onnxport.exporters.components.towers import is_dual_encoder
 
-    if is_dual_encoder(checkpoint.model):
-        return "towers"
+    for name, fits in {"towers": is_dual_encoder, "prompted": is_prompted}.items():
+        if fits(checkpoint.model):
+            return name
     raise RecipeError(
-        f"split (--split) makes a component of each tower of a dual encoder, and {checkpoint.source.architecture} has "
-        "no towers that embed texts and images apart; leave it out"
+        f"split (--split) makes a component of each tower of a dual encoder, and of the two halves of a model that is "
+        f"prompted with points; {checkpoint.source.architecture} is neither: leave it out"
     )

@@ -54,6 +54,7 @@ MAKERS: Mapping[str, str] = {
     "input_features": f"{_HERE}.audio:audio_inputs",
     "past_values": f"{_HERE}.time_series:time_series_inputs",
     "bbox": f"{_HERE}.layout:layout_inputs",
+    "input_points": f"{_HERE}.prompts:prompt_inputs",
 }
 """An input of forward, and the function that makes a maker of it and of what belongs to it from a checkpoint."""
 _COVERED = {"bbox": "input_ids"}

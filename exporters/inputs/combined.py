@@ -77,10 +77,14 @@ class Part:
 
 @dataclass(frozen=True)
 class CombinedInputs:
-    """Inputs of several kinds: the union of what the parts make, in the order of `order`."""
+    """Inputs of several kinds: the union of what the parts make, in the order of `order`.
+
+    `told`: things a person should know of how the parts go together, one line each.
+    """
 
     parts: tuple[Part, ...]
     order: tuple[str, ...]
+    told: tuple[str, ...] = ()
 
     @property
     def inputs(self) -> dict[str, tuple[Dim, ...]]:
@@ -126,7 +130,7 @@ class CombinedInputs:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return tuple(note for part in self.parts for note in part.maker.notes)
+        return (*(note for part in self.parts for note in part.maker.notes), *self.told)
 
     def sample(self, sizes: Mapping[str, int], rng: np.random.Generator) -> Arrays:
         made = {name: array for part in self.parts for name, array in part.sample(sizes, rng).items()}
@@ -208,13 +212,18 @@ def combine(checkpoint: Checkpoint, makers: Mapping[str, Make], order: Sequence[
         replace(part, names={**part.names, batch: name}) if isinstance(batch, str) else part
         for part, batch, name in zip(parts, batches, names, strict=True)
     ]
-    if relation == "groups":
-        static.setdefault(names[1], 1)
+    told: tuple[str, ...] = ()
+    if relation == "groups" and names[1] not in static:
+        static[names[1]] = 1
+        told = (
+            f"{names[1]} is 1, with any {names[0]}: the model takes the same number of {parts[0].kind} inputs for each "
+            f"{parts[1].kind} (--static {names[1]}=N --static {names[0]}=M*N for other numbers)",
+        )
     known_static(checkpoint.recipe.static, [axis for part in parts for axis in part.axes])
     fixed = {name: axis.fixed for part in parts for name, axis in part.axes.items() if axis.fixed is not None}
     parts = [_fixed(checkpoint, part, makers[part.kind], {**fixed, **static}) for part in parts]
     made = {name for part in parts for name in part.inputs}
-    return CombinedInputs(tuple(parts), tuple(name for name in order if name in made))
+    return CombinedInputs(tuple(parts), tuple(name for name in order if name in made), told)
 
 
 def apart(checkpoint: Checkpoint, makers: Mapping[str, Make]) -> dict[str, InputMaker]:

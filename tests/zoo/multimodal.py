@@ -59,7 +59,7 @@ def _write_chinese_clip(folder: Path) -> None:
 
 def _write_owlvit(folder: Path) -> None:
     ends = {"bos_token_id": 2, "eos_token_id": 3}
-    config = transformers.OwlViTConfig(text_config={**_TEXT, **ends}, vision_config=_VISION, projection_dim=24)
+    config = transformers.OwlViTConfig(text_config={**_TEXT, **ends}, vision_config=_VISION, projection_dim=32)
     _write(transformers.OwlViTForObjectDetection(config), folder, token_types=False)
     image_processor("OwlViT")(size={"height": 32, "width": 32}, crop_size={"height": 32, "width": 32}).save_pretrained(
         folder
@@ -87,10 +87,23 @@ def _write_layoutlmv3(head: str) -> Callable[[Path], None]:
     return write
 
 
-def _write_vilt(folder: Path) -> None:
+def write_vilt(folder: Path) -> None:
+    """No row: it draws at random which patches of an image it looks at, which no graph can do."""
     config = transformers.ViltConfig(**{**_TEXT, **_VISION}, type_vocab_size=2)
     _write(transformers.ViltForQuestionAnswering(config), folder)
     image_processor("Vilt")(size={"shortest_edge": 32}, size_divisor=8).save_pretrained(folder)
+
+
+def _write_sam(folder: Path) -> None:
+    vision = {
+        "hidden_size": 32, "output_channels": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "mlp_dim": 64,
+        "image_size": 32, "patch_size": 8, "window_size": 2, "global_attn_indexes": [1], "num_pos_feats": 8,
+    }  # fmt: skip
+    prompt = {"hidden_size": 16, "image_size": 32, "patch_size": 8, "mask_input_channels": 4}
+    decoder = {"hidden_size": 16, "mlp_dim": 32, "num_attention_heads": 2, "iou_head_hidden_dim": 16}
+    config = transformers.SamConfig(vision_config=vision, prompt_encoder_config=prompt, mask_decoder_config=decoder)
+    randomise(transformers.SamModel(config)).save_pretrained(folder)
+    image_processor("Sam")(size={"longest_edge": 32}, pad_size={"height": 32, "width": 32}).save_pretrained(folder)
 
 
 def _write(model: Any, folder: Path, *, token_types: bool = True) -> None:
@@ -110,5 +123,5 @@ ROWS = (
     TinyModel("layoutlmv3", "document-question-answering", _write_layoutlmv3("ForQuestionAnswering")),
     TinyModel("layoutlmv3", "token-classification", _write_layoutlmv3("ForTokenClassification")),
     TinyModel("layoutlmv3", "feature-extraction", _write_layoutlmv3("Model")),
-    TinyModel("vilt", "visual-question-answering", _write_vilt),
+    TinyModel("sam", "mask-generation", _write_sam),
 )
