@@ -52,6 +52,8 @@ class Engine:
 ENGINES: Mapping[str, Engine] = {
     # Below 14, TorchScript export knows no scaled dot product attention.
     "torchscript": Engine("torchscript", "onnxport.exporters.engines.torchscript:export_graph", range(14, 21)),
+    # Below 17, torch writes 18 without a word; above 25, what ONNX Runtime refuses.
+    "dynamo": Engine("dynamo", "onnxport.exporters.engines.dynamo:export_graph", range(17, 26), needs=("onnxscript",)),
     # The same tracer; Optimum's patches need transformers below 4.58.
     "optimum": Engine(
         "optimum",

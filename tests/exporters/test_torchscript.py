@@ -70,7 +70,7 @@ def test_the_opset_in_the_file_is_the_one_asked(
 @pytest.mark.parametrize("opset", [5, 13, 21, 99])
 def test_opsets_that_cannot_be_written(opset: int) -> None:
     with pytest.raises(RecipeError, match=rf"opset {opset} cannot be written \(torchscript: 14 to 20\)"):
-        choose_engines(Recipe(opset=opset))
+        choose_engines(Recipe(opset=opset, engine="torchscript"))
 
 
 def test_tied_weights_stay_tied(make_checkpoint: Callable[..., Path], tmp_path: Path) -> None:
