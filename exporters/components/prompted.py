@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -22,7 +24,7 @@ class VisionEncoder(nn.Module):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.model = model
+        self.model: Any = model
 
     def forward(self, pixel_values: Tensor) -> dict[str, Tensor]:
         embeddings = self.model.vision_encoder(pixel_values)[0]
@@ -35,7 +37,7 @@ class MaskDecoder(nn.Module):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.model = model
+        self.model: Any = model
 
     def forward(
         self,
