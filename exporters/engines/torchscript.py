@@ -17,6 +17,8 @@ from torch import Tensor
 from onnxport.exporters.engines.agreement import require_agreement, require_inputs_that_matter, sign
 from onnxport.exporters.engines.by_keyword import ByKeyword
 from onnxport.exporters.engines.control_flow import TracedReads, find_data_dependence
+from onnxport.exporters.engines.kept_attributes import kept_attributes
+from onnxport.exporters.engines.mask_functions import traceable_masks
 from onnxport.exporters.engines.weights import attach_weights, tensors_of
 from onnxport.exporters.errors import EngineError
 from onnxport.exporters.exportable import Exportable, to_tensors
@@ -47,7 +49,7 @@ def _trace(
         for spec in (*contract.inputs, *contract.outputs)
     }
     reads = TracedReads()
-    with warnings.catch_warnings(record=True) as seen, reads:
+    with warnings.catch_warnings(record=True) as seen, kept_attributes(wrapper), traceable_masks(), reads:
         warnings.simplefilter("always")
         try:
             torch.onnx.export(

@@ -46,7 +46,7 @@ def balance(module: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
     with torch.no_grad():
         for child in module.modules():
             if isinstance(child, (torch.nn.Conv2d, torch.nn.ConvTranspose2d)):
-                child.weight.normal_(0.0, (2 / child.weight[0].numel()) ** 0.5, generator=generator)
+                child.weight.normal_(0.0, child.weight[0].numel() ** -0.5, generator=generator)
         for name, buffer in module.named_buffers():
             if name.endswith("running_mean"):
                 buffer.normal_(0.0, 0.3, generator=generator)
@@ -95,7 +95,8 @@ def _maskformer() -> Any:
             out_features=["stage1", "stage2", "stage3", "stage4"],
         ),
         decoder_config=transformers.DetrConfig(**_QUERIES),
-        fpn_feature_size=32,
+        # In 32 groups: with one channel in each, a picture of one colour has no variance to be normalised by.
+        fpn_feature_size=64,
         mask_feature_size=32,
         num_labels=_LABELS,
     )
