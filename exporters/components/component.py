@@ -80,9 +80,12 @@ def _number(config: Any, name: str) -> int:
     return value if isinstance(value, int) else 0
 
 
+_LABELLED = ("-classification", "visual-question-answering", "object-detection", "image-segmentation")
+
+
 def _labels(checkpoint: Checkpoint) -> dict[str, str] | None:
     name = checkpoint.task.name
     # A zero-shot classifier is given its labels with every call.
-    if name.startswith("zero-shot-") or not name.endswith(("-classification", "visual-question-answering")):
+    if name.startswith("zero-shot-") or not name.endswith(_LABELLED):
         return None
     return {str(index): str(label) for index, label in sorted(checkpoint.config.id2label.items())}
