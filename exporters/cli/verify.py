@@ -82,8 +82,8 @@ def verify(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Labelled examples (.csv, .tsv, .jsonl): is the task done as well as by PyTorch (--against) or by "
-            "base? Needs the metrics extra.",
+            help="Labelled examples (.csv, .tsv, .jsonl; pictures or sounds: a folder with one for each label): is the "
+            "task done as well as by PyTorch (--against) or by base? Needs the metrics extra.",
             callback=utf8,
             rich_help_panel=VERIFICATION,
         ),
