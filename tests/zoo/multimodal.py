@@ -35,7 +35,11 @@ def _write_clip(folder: Path) -> None:
     # The position at which a text ends is where CLIP reads it off: [SEP] is what ends one here.
     ends = {"bos_token_id": 2, "eos_token_id": 3}
     config = transformers.CLIPConfig(
-        text_config={**_TEXT, **ends}, vision_config=_VISION, projection_dim=24, logit_scale_init_value=1.0
+        # The width is said thrice, so that each tower can be loaded by itself.
+        text_config={**_TEXT, **ends, "projection_dim": 24},
+        vision_config={**_VISION, "projection_dim": 24},
+        projection_dim=24,
+        logit_scale_init_value=1.0,
     )
     _write(transformers.CLIPModel(config), folder, token_types=False)
     image_processor("CLIP")(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}).save_pretrained(folder)
