@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from onnxport.exporters.bundle import variant_entry
 from onnxport.exporters.engines import Engine
-from onnxport.exporters.errors import EngineError, ReadBackError, SignatureError
+from onnxport.exporters.errors import EngineError, ReadBackError, SignatureError, VariantError
 from onnxport.exporters.graph import Graph
 from onnxport.exporters.manifest import Attempt, Component
 from onnxport.exporters.onnx_writer import data_file, write_model
@@ -68,11 +68,12 @@ class ComponentExport:
     traced: Traced | None = None
     entry: Component | None = None
     checks: list[CheckResult] = field(default_factory=list)
+    broken: VariantError | None = None
 
     @property
     def failed(self) -> bool:
-        """Whether what was built does not agree with PyTorch."""
-        return any(check.verdict == "fail" for check in self.checks)
+        """Whether what was built does not agree with PyTorch, or broke while another engine is left to be tried."""
+        return self.broken is not None or any(check.verdict == "fail" for check in self.checks)
 
     def give_up_engine(self, reason: str) -> None:
         """Notes why the engine at hand was left."""
@@ -183,17 +184,25 @@ def build(place: Workplace, component: ComponentExport) -> None:
     """Makes the variants of a traced component, and compares them with what was recorded.
 
     Raises:
-        VariantError: a step failed.
+        VariantError: a step failed, and no engine is left to be tried.
         SignatureError: an axis was never run at a size other than the traced one.
     """
     traced, recording = component.traced, component.recording
     assert traced is not None
+    component.broken = None
     variants = {}
     for name in place.recipe.variants:
         with place.progress.stage(f"Variant {name}{_of(place, component)}") as stage:
-            if name != "base":
-                traced.prepared.result()
-            variant = traced.builder.build(name)
+            try:
+                if name != "base":
+                    traced.prepared.result()
+                variant = traced.builder.build(name)
+            except VariantError as e:
+                if not (place.verify and component.engines[1:]):
+                    raise
+                # What is made of a graph may break because the graph is wrong: another engine's may be right.
+                component.broken = e
+                return
             for note in variant.notes:
                 stage.note(note)
             variants[name] = variant_entry(variant, place.root)

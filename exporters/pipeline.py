@@ -166,7 +166,8 @@ def _try_next_engine(place: Workplace, source: str, hub: HubOptions, components:
         if not component.failed or not component.engines[1:]:
             continue
         kept = component.engines[0]
-        component.give_up_engine(_summary(Report.of(component.checks, place.recipe.tolerance)))
+        told = component.broken or _summary(Report.of(component.checks, place.recipe.tolerance))
+        component.give_up_engine(str(told))
         component.traced = None
         try:
             trace(place, component, loaded.components[component.name])
