@@ -140,16 +140,17 @@ class AudioInputs:
         return cases
 
     def _padded(self) -> list[Case]:
-        """Padding on the right and on the left; the second row keeps the shortest audio there is."""
+        """Padding on the right and on the left; the second row keeps the shortest audio there is, and none less: models
+        that pool over real frames answer NaN, or fail, where there are none."""
         if self.mask is None or self.length is None:
             return []
         sizes = self._sizes(3, self.traced + 2)
         length = sizes[self.length]
-        real = max(length // 2, 1)
+        shortest = min(self.shortest, length)
         cases = []
         for side in ("right", "left"):
             inputs = self.sample(sizes, _rng(f"padding.{side}"))
-            for row, kept in zip(range(sizes[self.batch]), (real, min(self.shortest, length)), strict=False):
+            for row, kept in zip(range(sizes[self.batch]), (max(length // 2, shortest), shortest), strict=False):
                 padded = slice(kept, None) if side == "right" else slice(None, length - kept)
                 self._along(inputs[self.principal][row], padded)[...] = self._padding_value
                 inputs[self.mask][row, padded] = 0

@@ -83,7 +83,7 @@ ROWS = (
     _waveform("wav2vec2", "feature-extraction", "group norm over time, no mask"),
     _waveform("wav2vec2", "audio-classification", mask=True),
     _waveform("wav2vec2", "audio-frame-classification"),
-    _waveform("wav2vec2", "audio-xvector", mask=True),
+    _waveform("wav2vec2", "audio-xvector", "without a mask: with one, forward loops over the rows of the batch"),
     _waveform("hubert", "automatic-speech-recognition"),
     _waveform("wavlm", "audio-classification", "with a mask", mask=True),
     _waveform("wav2vec2-conformer", "automatic-speech-recognition", mask=True),
