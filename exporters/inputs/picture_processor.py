@@ -105,9 +105,13 @@ class PictureProcessor:
             return plain
         from PIL import Image
 
-        resized = [np.asarray(Image.fromarray(picture).resize(size[::-1])) for picture in pictures]
-        made = self._or_none(resized, do_resize=False, do_center_crop=False)
-        return made if made is not None and made[PIXELS].shape[2:] == size else None
+        # A processor that pads makes that size of what is smaller.
+        for target in (size, (self.side, self.side)):
+            resized = [np.asarray(Image.fromarray(picture).resize(target[::-1])) for picture in pictures]
+            made = self._or_none(resized, do_resize=False, do_center_crop=False)
+            if made is not None and made[PIXELS].shape[2:] == size:
+                return made
+        return None
 
     def _or_none(self, pictures: Sequence[Picture], **options: Any) -> Arrays | None:
         """Pictures that a processor cannot batch are no fault of it."""

@@ -133,6 +133,13 @@ class TestCases:
         assert not (cases["padding.mixed"]["pixel_values"] * (1 - mask[:, None])).any()
         assert any("--axes" in note for note in detr.notes)
 
+    def test_pictures_that_are_padded_to_the_size(self, maker) -> None:
+        swin2sr = maker(image_processor("Swin2SR")(), model=_Detector(image_size=32))
+        assert swin2sr.inputs == {"pixel_values": ("batch", 3, 40, 40)}
+        cases = {case.name: case.inputs["pixel_values"] for case in swin2sr.cases("standard")}
+        assert {"image.wide", "image.tall"} <= set(cases)
+        assert {pixels.shape[2:] for pixels in cases.values()} == {(40, 40)}
+
 
 class TestSizes:
     def test_without_a_processor_the_config_tells(self, maker) -> None:
@@ -288,9 +295,9 @@ def _resnet() -> object:
 class _Detector(torch.nn.Module):
     """Takes what DETR takes."""
 
-    def __init__(self) -> None:
+    def __init__(self, **config: object) -> None:
         super().__init__()
-        self.config = SimpleNamespace(model_type="detr")
+        self.config = SimpleNamespace(model_type="detr", **config)
         self.scale = torch.nn.Parameter(torch.ones(()))
 
     def forward(self, pixel_values: torch.Tensor, pixel_mask: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
