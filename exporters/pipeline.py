@@ -166,8 +166,7 @@ def _try_next_engine(place: Workplace, source: str, hub: HubOptions, components:
         if not component.failed or not component.engines[1:]:
             continue
         kept = component.engines[0]
-        told = component.broken or _summary(Report.of(component.checks, place.recipe.tolerance))
-        component.give_up_engine(str(told))
+        component.give_up_engine(_why_it_failed(component, place.recipe))
         component.traced = None
         try:
             trace(place, component, loaded.components[component.name])
@@ -175,6 +174,14 @@ def _try_next_engine(place: Workplace, source: str, hub: HubOptions, components:
             component.engines = [kept]
             trace(place, component, loaded.components[component.name])
         build(place, component)
+
+
+def _why_it_failed(component: ComponentExport, recipe: Recipe) -> str:
+    if component.broken is not None:
+        return str(component.broken)
+    first = next(check for check in component.checks if check.verdict == "fail")
+    summary = _summary(Report.of(component.checks, recipe.tolerance))
+    return f"{summary}; the first, {first.id} of case {first.case}: {first.detail}"
 
 
 def _manifest(recipe: Recipe, origin: _Origin, components: Sequence[ComponentExport]) -> Manifest:

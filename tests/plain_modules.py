@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -375,3 +377,28 @@ class SwitchesItself(nn.Module):
 
 def switches_itself() -> tuple[nn.Module, dict[str, Tensor]]:
     return SwitchesItself(), {"x": torch.randn(2, 5)}
+
+
+class FirstHalf(nn.Module):
+    """Counts with a Python number: a trace keeps that of the example, torch.export the formula."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, : math.ceil(x.shape[1] * 0.5)] * 2.0
+
+
+def first_half() -> tuple[nn.Module, dict[str, Tensor]]:
+    return FirstHalf(), {"x": torch.randn(3, 8)}
+
+
+class DrawsLength(nn.Module):
+    """Unrolls as many steps as the example is long: no engine follows it to other lengths."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        total = x[:, 0]
+        for i in range(1, int(x.shape[1] * 1.0)):
+            total = torch.tanh(total + x[:, i])
+        return total
+
+
+def unrolled() -> tuple[nn.Module, dict[str, Tensor]]:
+    return DrawsLength(), {"x": torch.randn(3, 8)}
