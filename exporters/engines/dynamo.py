@@ -96,7 +96,6 @@ def _export(
                 dynamo=True,
                 opset_version=opset,
                 input_names=list(inputs),
-                output_names=[spec.name for spec in contract.outputs],
                 dynamic_shapes=(tuple(named.values()),),
                 optimize=False,
                 verbose=False,
@@ -188,6 +187,8 @@ def _parameters_to_inputs(program: onnx_ir.Model) -> dict[str, Tensor]:
 def _name_outputs(program: onnx_ir.Model, contract: GraphContract) -> None:
     """Gives outputs the contract's names; one that is an input, or stands twice, goes through an Identity."""
     names = {spec.name for spec in contract.outputs}
+    for value, given in zip(program.graph.inputs, contract.inputs, strict=False):  # parameters follow
+        value.name = given.name
     for graph in program.graphs():
         for value in (*graph.inputs, *(output for node in graph for output in node.outputs)):
             if value.name in names and not value.is_graph_input():

@@ -19,6 +19,7 @@ _FIXED = re.compile(
 )
 _UNKNOWN_OPERATOR = re.compile(r"No ONNX function found for .*?op='([\w.:]+)', overload='(\w+)'")
 _PLACE = re.compile(r'File "?(?P<file>[^"\s:]+)"?(?:, line |:)(?P<line>\d+),? in (?P<function>\w+)')
+_TRANSLATING = re.compile(r"translating node .*?target=(?:torch\.ops\.)?([\w.]+)")
 _COLOUR = re.compile(r"\x1b\[\d+m")
 
 
@@ -45,7 +46,10 @@ def describe_failure(error: BaseException, module: nn.Module, inputs: tuple[str,
             operator = ".".join(unknown.groups()).replace("::", ".")
             return f"operator {operator} has no translation to ONNX{_told_place(causes)}"
     line = next((line.strip() for line in text.splitlines() if line.strip()), "no message")
-    told = f"{type(cause).__name__}: {line[:300]}{_raised_at(cause, module) or _told_place(causes)}"
+    operator = next((found[1] for c in causes if (found := _TRANSLATING.search(str(c)))), "")
+    named = f"operator {operator}: " if operator else ""
+    place = _raised_at(cause, module) or _told_place(causes)
+    told = f"{named}{type(cause).__name__}: {line[:300]}{place}"
     if _DATA.search(f"{type(cause).__name__} {text}"):
         return (
             f"the module decides by what its inputs hold, which a graph cannot: {told}. Write it with tensor "
