@@ -217,7 +217,7 @@ class TestAgainstGolden:
         assert report.verdict == "pass"
 
     def test_tighter_tolerance_fails(self, root: Path) -> None:
-        near: dict[str, Any] = {"reference": Reference(shift=2e-5), "cases": CASES, "variants": ["base"]}
+        near: dict[str, Any] = {"recordings": recorded(*CASES, shift=2e-5), "variants": ["base"]}
         assert verify_bundle(load_bundle(root), **near).verdict == "pass"
         report = verify_bundle(load_bundle(root), rtol=0, atol=1e-5, **near)
         assert ids(failed(report)) == {("outputs.match", "base"), ("levels.match", "base")}
@@ -310,8 +310,8 @@ class TestDamage:
         assert str(root) not in report.to_json()
 
 
-def recorded(*cases: Case, offset: float = 0.0, **facts: Any) -> dict[str, Recording]:
-    return {"model": Recording(Reference(offset=offset), cases, **facts)}
+def recorded(*cases: Case, offset: float = 0.0, shift: float = 0.0, **facts: Any) -> dict[str, Recording]:
+    return {"model": Recording(Reference(offset=offset, shift=shift), cases, **facts)}
 
 
 class TestAgainstReference:
