@@ -54,7 +54,7 @@ class Bundle:
         if name is None and len(names) == 1:
             return names[0]
         if name is None:
-            raise BundleError(f"{self.path} has the components {', '.join(names)}; say which one.")
+            raise BundleError(f"{self.path} has the components {', '.join(names)}; say which one (--component).")
         if name not in names:
             raise BundleError(f"{self.path} has no component {name!r}; it has {', '.join(names)}.")
         return name

@@ -46,12 +46,16 @@ class Loaded:
                     told[name] = getattr(exportable.preprocessing, name)
         return Preprocessing(**told)
 
-    def component(self) -> Exportable:
-        """Returns the only component.
+    def component(self, name: str | None = None) -> Exportable:
+        """Returns the component of that name; None: the only one.
 
         Raises:
-            SourceError: there are several.
+            SourceError: there is none of that name, or several and no name.
         """
+        if name is not None and name not in self.components:
+            raise SourceError(f"{self.source.model} has no component {name!r}; it has {', '.join(self.components)}")
+        if name is not None:
+            return self.components[name]
         if len(self.components) > 1:
             raise SourceError(
                 f"{self.source.model} has the components {', '.join(self.components)}; what was asked is known of "

@@ -45,6 +45,14 @@ def localize(
             metavar="SOURCE", help="The PyTorch model it was made from.", callback=utf8, rich_help_panel=VERIFICATION
         ),
     ],
+    component: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Which graph, where the model has several (decoder_model).",
+            rich_help_panel=VERIFICATION,
+        ),
+    ] = None,
     variant: VariantNames = None,
     suite: SuiteName = None,
     case: Annotated[
@@ -101,6 +109,7 @@ def localize(
             against,
             HubOptions(revision, token, cache_dir, offline, trust_remote_code),
             folder,
+            component=component,
             variants=variant,
             suite=suite_name,
             case=case,

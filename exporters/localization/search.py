@@ -46,6 +46,7 @@ def localize(
     hub: HubOptions,
     out: Path,
     *,
+    component: str | None = None,
     variants: Collection[str] | None = None,
     suite: Suite | None = None,
     case: str | None = None,
@@ -59,6 +60,7 @@ def localize(
         bundle: what `load_bundle` returned.
         source: the PyTorch model it was made from.
         out: folder for the reproductions; written only if something diverges. One from an earlier run is replaced.
+        component: which graph of the model; None: the only one.
         variants: names of the variants to look into; None: all.
         suite: the cases to choose from; None: those of the export. The smallest that fails is chosen, else the worst.
         case: name of the case to use instead.
@@ -66,18 +68,18 @@ def localize(
         progress: is told of every stage.
 
     Raises:
-        BundleError: no such variant, several components, or `out` holds something else.
+        BundleError: no such component or variant, several components and none named, or `out` holds something else.
         VerificationError: no such case.
         SourceError, TaskError, SignatureError: as for an export.
         VariantError: a step of making a variant again failed.
     """
     require_free(out)
-    asked = subjects(bundle.path, bundle.manifest, variants, rtol=rtol, atol=atol)
-    base = next(s for s in subjects(bundle.path, bundle.manifest, [_BASE], rtol=rtol, atol=atol))
-    bundle.component()  # one is all that there can be
+    name = bundle.component_name(component)
+    asked = [s for s in subjects(bundle.path, bundle.manifest, variants, rtol=rtol, atol=atol) if s.component == name]
+    base = next(s for s in subjects(bundle.path, bundle.manifest, [_BASE], rtol=rtol, atol=atol) if s.component == name)
     recipe = bundle.manifest.recipe
     with progress.stage("Reference in PyTorch") as stage:
-        exportable = load(source, recipe, hub).component()
+        exportable = load(source, recipe, hub).component(name)
         recording = record(exportable, _cases(exportable, suite or recipe.suite, case), stage.advance)
         for name, reason in recording.refused.items():
             stage.note(f"case {name} left out: {reason}")
