@@ -25,6 +25,8 @@ from onnxport.exporters.generation.check import check_generation
 from onnxport.exporters.generation.evidence import stored_evidence
 from onnxport.exporters.generation.generation import CASE, Generation
 from onnxport.exporters.hub_options import HubOptions
+from onnxport.exporters.inputs.decoder import DecoderAxes, DecoderInputs
+from onnxport.exporters.inputs.text import TextInputs
 from onnxport.exporters.reference import answers_of_source
 from onnxport.exporters.verification import subjects, verify_bundle
 from onnxport.verify.contract import GraphContract, TensorSpec
@@ -116,6 +118,17 @@ def test_a_graph_that_is_right_below_the_window_only_fails(checkpoint: Callable[
     verdicts = {check.case: check.verdict for check in report.checks if check.output == "logits" and check.case}
     assert {verdicts[f"window.{kind}"] for kind in ("prefill", "decode", "chunk")} == {"fail"}
     assert {verdicts[name] for name in ("prefill.2x8", "decode.3x9+1", "padding.left")} == {"pass"}
+
+
+def test_a_window_that_no_case_can_pass_bounds_what_is_promised() -> None:
+    text = TextInputs(("input_ids",), ("batch", "sequence"), 64, 0, 0, max_length=None, longest=32, static={})
+    names = {f"past_key_values.0.{kind}": (8, 128) for kind in ("key", "value")}
+    for window, promised in ((16, None), (200_000, 200_000)):  # 1.6 GB a row
+        maker = DecoderInputs(
+            text, DecoderAxes(), names, True, np.dtype("float32"), window, {}, lambda inputs: pytest.fail("no model")
+        )
+        assert maker.axes["sequence"].max == promised
+        assert any(f"promised for up to {window} positions" in note for note in maker.notes) == (promised is not None)
 
 
 def test_verify_replays_the_generation_without_torch(bundle: Callable[[str], Bundle]) -> None:
