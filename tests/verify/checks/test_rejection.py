@@ -37,6 +37,18 @@ def test_ids_outside_the_vocabulary(build, probe_of, with_ids) -> None:
     assert by_case["id beyond 32 bits"].verdict == "pass"
 
 
+def test_a_graph_that_computes_with_the_ids_themselves(build, probe_of, with_ids) -> None:
+    """Where a text ends at its largest id, -1 is another text than the last id, although both find one embedding."""
+    hidden = [
+        helper.make_node("Cast", ["input_ids"], ["float_ids"], to=TensorProto.FLOAT),
+        helper.make_node("Unsqueeze", ["float_ids", "last"], ["wide_ids"]),
+        helper.make_node("Mul", ["states", "wide_ids"], ["hidden"]),
+    ]
+    found = {r.case: r for r in load_check("inputs.rejected")(probe_of(build(hidden=hidden), contract=with_ids))}
+    assert found["id below"].verdict == "skip"
+    assert "input_ids of -1 is looked up from the end of the table" in found["id below"].detail
+
+
 def test_a_graph_that_keeps_32_bits_of_an_id(build, probe_of, with_ids) -> None:
     model = build()
     gather = model.graph.node[0]
