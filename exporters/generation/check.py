@@ -15,6 +15,7 @@ import numpy as np
 from onnxport.exporters.generation import LoopGraph, loop_named
 from onnxport.exporters.generation.generation import CASE, Generation
 from onnxport.verify.cases import Case
+from onnxport.verify.inspection import without_folder
 from onnxport.verify.report import CheckResult, Verdict
 from onnxport.verify.runners import OrtRunner, one_line
 from onnxport.verify.subject import Subject
@@ -62,7 +63,9 @@ def _check_variant(graphs: Mapping[str, Subject], generation: Generation, check:
     try:
         chosen = _choices(graphs, generation)
     except Exception as e:  # noqa: BLE001  (whatever stops the loop is the answer)
-        return result("fail", f"greedy generation failed: {one_line(e)}")
+        # ONNX Runtime names the file by its whole path.
+        told = without_folder(one_line(e), last.path, last.path.parent)
+        return result("fail", f"greedy generation failed: {told}")
     equal = chosen == generation.tokens
     share = float(equal.mean())
     told = f"{int(equal.sum())} of {equal.size} tokens are those of transformers' generate"

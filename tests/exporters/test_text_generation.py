@@ -255,6 +255,14 @@ def test_another_token_passes_only_where_the_model_saw_a_tie(
     assert (result.verdict, result.argmax_agreement) == (verdict, 0.5)
 
 
+def test_a_graph_that_does_not_load_fails_and_no_path_is_told(tmp_path: Path) -> None:
+    subject = _table_subject(tmp_path / "table.onnx", np.eye(4))
+    subject.path.write_bytes(b"no graph")
+    (result,) = check_generation([subject], ["model"], _generation([1, 0], 9.0))
+    assert (result.verdict, "table.onnx" in result.detail) == ("fail", True)
+    assert str(tmp_path) not in result.detail
+
+
 def test_lower_precision_is_judged_by_the_share_of_equal_tokens(tmp_path: Path) -> None:
     for least, verdict in ((0.5, "pass"), (0.6, "fail")):
         criterion = Statistics(min_cosine=0.9, min_argmax_agreement=least)
