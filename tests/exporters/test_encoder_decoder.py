@@ -18,9 +18,10 @@ from onnxport.exporters.bundle import Bundle
 from onnxport.exporters.checkpoint import load_checkpoint
 from onnxport.exporters.components.encoder_decoder import components, divide
 from onnxport.exporters.components.encoder_decoder_modules import STATES, STATES_MASK, FirstStep, NextStep, past_name
-from onnxport.exporters.errors import EngineError, RecipeError, SignatureError, VerificationFailed
+from onnxport.exporters.errors import BundleError, EngineError, RecipeError, SignatureError, VerificationFailed
 from onnxport.exporters.generation.generation import CASE
 from onnxport.exporters.hub_options import HubOptions
+from onnxport.exporters.localization.search import localize
 from onnxport.exporters.source import find_folder
 from onnxport.exporters.verification import verify_bundle
 from zoo.encoder_decoders import write_speech_to_text, write_text_model, write_vision_model, write_whisper
@@ -189,6 +190,18 @@ def test_static_axes_reach_the_graphs_that_have_them(bart: Bundle) -> None:
     further = made["decoder_with_past_model"].cases("standard")
     assert {case.inputs[past_name(0, "decoder.key")].shape[2] for case in further} == {4}
     assert {case.inputs[past_name(0, "encoder.key")].shape[2] for case in further} == {9}
+
+
+def test_localize_looks_into_the_graph_that_is_named(bart: Bundle, tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"variants": ["base"], "suite": "quick"}
+    source = str(bart.path.parent / "source")
+    with pytest.raises(BundleError, match="say which one"):
+        localize(bart, source, HubOptions(), tmp_path / "none", **asked)
+    found = localize(bart, source, HubOptions(), tmp_path / "out", component="decoder_with_past_model", **asked)
+    assert found.verdict == "agrees"
+    layers = {layer.module for layer in found.variants[0].layers}
+    assert any("encoder_attn" in name for name in layers)
+    assert not any(".encoder.layers" in name for name in layers)
 
 
 def test_requests_that_make_no_sense_are_refused(bart: Bundle) -> None:
