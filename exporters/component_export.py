@@ -137,7 +137,7 @@ def _trace_with(
     write_model(traced.skeleton, traced.weights, path, external_data=place.recipe.external_data)
     del traced
     check_written(path, contract)
-    graph = Graph(component.name, path, contract, exportable.hints)
+    graph = Graph(component.name, path, contract, exportable.hints, exportable.example)
     builder = VariantBuilder(
         graph, place.root, place.work, place.recipe.level, place.recipe.target, place.recipe.external_data,
         place.children,

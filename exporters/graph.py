@@ -35,12 +35,16 @@ class TracedModel:
 
 @dataclass(frozen=True)
 class Graph:
-    """One exported component: the `.onnx` file, single or with a data file beside it, and what it promises."""
+    """One exported component: the `.onnx` file, single or with a data file beside it, and what it promises.
+
+    `example`: sizes of the axes at which the graph is known to run; empty: not known.
+    """
 
     component: str
     path: Path
     contract: GraphContract
     hints: FusionHints = FusionHints()
+    example: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

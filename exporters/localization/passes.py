@@ -162,6 +162,7 @@ def _blame_fusion(judge: Judge, builder: VariantBuilder, embeddings: bool) -> Pa
                 builder.graph.hints,
                 target,
                 builder.children,
+                sizes=builder.graph.example,
                 embeddings=embeddings,
                 disabled=sorted(kinds),
             )

@@ -200,7 +200,9 @@ class _Search:
         case = next(case for case in self.recording.cases if case.name == name)
         recipe = self.bundle.manifest.recipe
         with tempfile.TemporaryDirectory(prefix="onnxport-") as folder:
-            graph = Graph(self.base.component, self.base.path, self.base.contract, self.exportable.hints)
+            graph = Graph(
+                self.base.component, self.base.path, self.base.contract, self.exportable.hints, self.exportable.example
+            )
             builder = VariantBuilder(graph, Path(folder), Path(folder), recipe.level, recipe.target, "always")
             return blame_making(self._judge(self.base, case), builder, subject.variant)
 

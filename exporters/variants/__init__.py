@@ -113,7 +113,8 @@ class VariantBuilder:
         """The graph after onnxruntime.transformers' fusions; the graph itself where none matched."""
         from onnxport.exporters.variants.fusion import fuse
 
-        return fuse(self.source, self.graph.hints, self.intermediate("fused.onnx"), self.children)
+        target = self.intermediate("fused.onnx")
+        return fuse(self.source, self.graph.hints, target, self.children, sizes=self.graph.example)
 
     @cached_property
     def fused_but_embeddings(self) -> FusedGraph:
@@ -121,7 +122,7 @@ class VariantBuilder:
         from onnxport.exporters.variants.fusion import fuse
 
         target = self.intermediate("fused_layers.onnx")
-        return fuse(self.source, self.graph.hints, target, self.children, embeddings=False)
+        return fuse(self.source, self.graph.hints, target, self.children, sizes=self.graph.example, embeddings=False)
 
     @cached_property
     def optimized(self) -> OptimizedGraph:

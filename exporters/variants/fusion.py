@@ -65,13 +65,15 @@ def fuse(
     target: Path,
     children: Children,
     *,
+    sizes: Mapping[str, int] | None = None,
     embeddings: bool = True,
     disabled: Sequence[str] = (),
 ) -> FusedGraph:
     """Fuses the graph at `source` into `target`, which lies in the same folder, in one of `children`.
 
     A model type that is not in PATTERNS gets a try where the graph looks like a transformer: layer norms and
-    activations, not attention (tried on CLIP's causal text model, its fusion is wrong). `embeddings` False leaves the
+    activations, not attention (tried on CLIP's causal text model, its fusion is wrong). `sizes` of the axes, where they
+    are known, save the patterns from computing shapes with symbols. `embeddings` False leaves the
     embedding layer as it is; `disabled` leaves out some of FUSION_KINDS.
 
     Raises:
@@ -93,6 +95,7 @@ def fuse(
         num_heads=heads,
         hidden_size=hidden,
         required=known is not None,
+        sizes=dict(sizes or {}),
         embeddings=embeddings,
         disabled=list(disabled),
     )

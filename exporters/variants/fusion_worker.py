@@ -22,6 +22,7 @@ from onnxport.exporters.variants.attention_mask import compares_positions
 from onnxport.exporters.variants.folding import fold_constants
 from onnxport.exporters.variants.operators import fused_since, import_used_domains, operator_counts
 from onnxport.exporters.variants.tied_weights import multiply_by_tied_weights_in_place, share_equal_weights
+from onnxport.verify.contract import size_of
 
 _EMBEDDINGS = "embed_layer_norm"
 
@@ -33,13 +34,15 @@ def fuse(
     num_heads: int,
     hidden_size: int,
     required: bool,
+    sizes: dict[str, int],
     embeddings: bool,
     disabled: list[str],
 ) -> dict[str, Any]:
     """Fuses `graph` and writes `fused` beside it (both are file names in the working folder).
 
     `model_type` is onnxruntime.transformers' own; None: no fusion of layers. `required` False: the type is a guess, and
-    attention is left alone, and a fusion that breaks is the same as none that matches. `disabled`: see FUSION_KINDS.
+    attention is left alone, and a fusion that breaks is the same as none that matches. `sizes`: of the axes, all
+    different; empty: not known. `disabled`: see FUSION_KINDS.
 
     Returns:
         `fusions`: new nodes by "domain:op", empty when nothing matched (`fused` is then not written); `broke`: the
@@ -48,7 +51,8 @@ def fuse(
     """
     model = onnx.load(graph, load_external_data=False)
     before = operator_counts(model)
-    inputs, outputs = list(model.graph.input), [output.name for output in model.graph.output]
+    inputs = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in model.graph.input]
+    outputs = [output.name for output in model.graph.output]
     broke = None
     inside = None
     positional = False
@@ -59,11 +63,13 @@ def fuse(
             positional = compares_positions(model)
             attention = required and not positional
             kinds_off = {*disabled, *(() if attention else ("attention",)), *(() if embeddings else (_EMBEDDINGS,))}
+            _write_sizes(model, sizes)
             model = _fuse_layers(model, model_type, num_heads, hidden_size, kinds_off)
             inside = _lost_output(model)
             if inside is not None:
                 model = onnx.load(graph, load_external_data=False)
                 fold_constants(model)
+                _write_sizes(model, sizes)
                 model = _fuse_layers(model, model_type, num_heads, hidden_size, kinds_off | {"attention"})
         except Exception as e:
             where = traceback.extract_tb(e.__traceback__)[-1]
@@ -93,6 +99,18 @@ def fuse(
     weights = split_large(model)
     write_model(model, weights, Path(fused), external_data="always")
     return {"fusions": fusions, "broke": broke, "positional": positional, "inside": inside}
+
+
+def _write_sizes(model: onnx.ModelProto, sizes: dict[str, int]) -> None:
+    """Puts numbers for the axes of the inputs while patterns are matched.
+
+    They compare the shapes of what is added, and computing these with symbols takes minutes where lengths go through
+    strides. Only the shapes of values follow from it; the inputs get their axes back.
+    """
+    for value in model.graph.input:
+        for dim in value.type.tensor_type.shape.dim:
+            if sizes and dim.dim_param:
+                dim.dim_value = size_of(dim.dim_param, sizes)
 
 
 def _lost_output(model: onnx.ModelProto) -> str | None:
