@@ -14,9 +14,8 @@ from torch import nn
 
 _LIBRARIES = tuple(str(Path(str(library.__file__)).parent) for library in (torch, onnxscript, onnx_ir))
 _DATA = re.compile("data-dependent|DataDependent|is not tracked with proxy|meta tensors cannot|unbacked", re.IGNORECASE)
-_FIXED = re.compile(
-    r"inferred a static shape of (\d+) for dimension [^\[]*\['?\w+'?\](?:\['?(\w+)'?\])?\.shape\[(\d+)\]"
-)
+_FIXED = re.compile(r"inferred a static shape of (\d+) for dimension \w+.*?\['?(?:in_)?(\w+)'?\]\.shape\[(\d+)\]")
+"""The input is a number, or `transformers_exporters`' neutral name with that number."""
 _UNKNOWN_OPERATOR = re.compile(r"No ONNX function found for .*?op='([\w.:]+)', overload='(\w+)'")
 _PLACE = re.compile(r'File "?(?P<file>[^"\s:]+)"?(?:, line |:)(?P<line>\d+),? in (?P<function>\w+)')
 _TRANSLATING = re.compile(r"translating node .*?target=(?:torch\.ops\.)?([\w.]+)")
@@ -36,7 +35,7 @@ def describe_failure(error: BaseException, module: nn.Module, inputs: tuple[str,
     text = _COLOUR.sub("", str(cause))
     if fixed := _FIXED.search(text):
         size, which, position = fixed.groups()
-        name = inputs[int(which)] if which and which.isdecimal() and int(which) < len(inputs) else which
+        name = inputs[int(which)] if which.isdecimal() and int(which) < len(inputs) else which
         return (
             f"dimension {position} of {name} is dynamic, but forward holds for its size of {size} only; write forward "
             "without the number, or fix the axis with --static"

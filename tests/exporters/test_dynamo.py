@@ -16,6 +16,7 @@ from transformers import ViTConfig, ViTForImageClassification
 
 from onnxport.exporters import export
 from onnxport.exporters.engines.dynamo import export_graph
+from onnxport.exporters.engines.export_failure import describe_failure
 from onnxport.exporters.errors import EngineError, ReadBackError
 from onnxport.exporters.exportable import Arrays, Exportable, to_tensors
 from onnxport.exporters.graph import Graph
@@ -197,6 +198,13 @@ def test_an_axis_that_forward_fixes_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(EngineError, match="dimension 0 of x is dynamic, but forward holds for its size of 16 only"):
         export_graph(source, contract)
+
+
+@pytest.mark.parametrize("where", ["inputs['inputs'][1].shape[2]", "inputs['in_1'].shape[2]"])
+def test_a_fixed_axis_is_told_by_the_name_of_its_input(where: str) -> None:
+    seen = "- Received user-specified dim hint Dim.DYNAMIC(min=None, max=None), but tracing inferred a static shape of "
+    error = ValueError(f"Found the following conflicts:\n{seen}7 for dimension {where}.")
+    assert describe_failure(error, nn.Identity(), ("a", "b")).startswith("dimension 2 of b is dynamic, but forward")
 
 
 class Unknown(nn.Module):
