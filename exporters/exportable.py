@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,6 +68,8 @@ class Exportable:
     def run(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Calls the module by keyword and returns the outputs that are kept, by name."""
         options = {**self.options, **{f"output_{name}": True for name in self.extra_outputs}}
+        for name in self.extra_outputs:
+            _require_option(self.module, name)
         named = name_outputs(self.module(**inputs, **options))
         names = self.outputs if self.outputs is not None else tuple(named)
         missing = [name for name in names if name not in named]
@@ -111,10 +114,21 @@ def name_outputs(result: Any) -> dict[str, Tensor]:
 def _belonging_to(extra: str, named: Mapping[str, Tensor]) -> list[str]:
     names = [name for name in named if name.split(".")[0] == extra]
     if not names:
-        raise SignatureError(
-            f"--output {extra}: the model returns no such output; {expected_one_of(extra, EXTRA_OUTPUTS)}"
-        )
+        raise _unknown_output(extra)
     return names
+
+
+def _require_option(module: nn.Module, extra: str) -> None:
+    """A forward that takes no such option (most of transformers 4 have no **kwargs) has no such output."""
+    parameters = inspect.signature(module.forward).parameters
+    if f"output_{extra}" not in parameters and all(one.kind is not one.VAR_KEYWORD for one in parameters.values()):
+        raise _unknown_output(extra)
+
+
+def _unknown_output(extra: str) -> SignatureError:
+    return SignatureError(
+        f"--output {extra}: the model returns no such output; {expected_one_of(extra, EXTRA_OUTPUTS)}"
+    )
 
 
 def _is_model_output(value: Any) -> bool:
