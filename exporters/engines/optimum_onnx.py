@@ -147,8 +147,8 @@ def _parts(exportable: Exportable, model: Any, inputs: Mapping[str, Tensor]) -> 
     ]
 
 
-def _options(exportable: Exportable) -> dict[str, bool]:
-    return {f"output_{name}": True for name in exportable.extra_outputs}
+def _options(exportable: Exportable) -> dict[str, Any]:
+    return {**exportable.options, **{f"output_{name}": True for name in exportable.extra_outputs}}
 
 
 def _export(exportable: Exportable, part: _Part, contract: GraphContract, file: Path) -> onnx.ModelProto:
