@@ -6,7 +6,7 @@ makes the variants of that graph and compares them with what was recorded, when 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from onnxport.exporters.recipe import Recipe
 from onnxport.exporters.recording import Recording
 from onnxport.exporters.variants import KINDS, VariantBuilder
 from onnxport.exporters.variants.child import Children
+from onnxport.exporters.variants.of_choice import ChoiceBuilder
 from onnxport.exporters.verification import check_subject, component_subjects
 from onnxport.verify import save_golden, select_golden
 from onnxport.verify.cases import axis_sizes
@@ -33,6 +34,9 @@ from onnxport.verify.suites import checks_at_export, in_suite, measures_noise
 
 if TYPE_CHECKING:
     from onnxport.exporters.exportable import Exportable
+
+MADE_OF_PARTS = "merge"
+"""What bundle.json names as the engine of a component whose graph is made of others."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,10 @@ class Workplace:
 
 @dataclass
 class ComponentExport:
-    """One component on its way: `engines` are still to be tried, `attempts` were tried and left."""
+    """One component on its way: `engines` are still to be tried, `attempts` were tried and left.
+
+    `parts`: the components that its graph is made of, instead of by an engine.
+    """
 
     name: str
     engines: list[Engine]
@@ -69,6 +76,7 @@ class ComponentExport:
     entry: Component | None = None
     checks: list[CheckResult] = field(default_factory=list)
     broken: VariantError | None = None
+    parts: tuple[ComponentExport, ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -88,9 +96,9 @@ class ComponentExport:
 class Traced:
     """A graph on disk, and what is kept of the module besides: it can be released."""
 
-    engine: Engine
+    engine: str
     graph: Graph
-    builder: VariantBuilder
+    builder: VariantBuilder | ChoiceBuilder
     prepared: Future[None]
     mask: str | None
     decisions: Mapping[str, int]
@@ -144,7 +152,36 @@ def _trace_with(
     )  # fmt: skip
     # Fusion runs in a child process: there is no need to wait for it before PyTorch runs the cases.
     prepared = place.beside.submit(builder.prepare, place.recipe.variants)
-    return Traced(engine, graph, builder, prepared, exportable.mask, exportable.decisions, exportable.example)
+    return Traced(engine.name, graph, builder, prepared, exportable.mask, exportable.decisions, exportable.example)
+
+
+def put_together(
+    place: Workplace, component: ComponentExport, exportable: Exportable, made: Sequence[ComponentExport]
+) -> None:
+    """Prepares a component that is made of others, which are among those `made`: instead of `trace`.
+
+    Raises:
+        SignatureError: PyTorch itself fails, or answers in other shapes than those of the parts.
+    """
+    choice = exportable.choice
+    assert choice is not None
+    by_name = {other.name: other for other in made}
+    component.parts = tuple(by_name[name] for name in choice.parts)
+    if_true, if_false = (part.traced for part in component.parts)
+    assert if_true is not None
+    assert if_false is not None
+    assert isinstance(if_true.builder, VariantBuilder)
+    assert isinstance(if_false.builder, VariantBuilder)
+    contract = choice.contract(exportable, if_true.graph.contract, if_false.graph.contract)
+    path = KINDS["base"].path(place.root, component.name)
+    graph = Graph(component.name, path, contract, exportable.hints, exportable.example)
+    builder = ChoiceBuilder(graph, choice, if_true.builder, if_false.builder)
+    prepared = place.beside.submit(builder.prepare, place.recipe.variants)
+    component.traced = Traced(
+        MADE_OF_PARTS, graph, builder, prepared, exportable.mask, exportable.decisions, exportable.example
+    )
+    if place.verify and component.recording is None:
+        component.recording = _record(place, component, exportable, contract)
 
 
 def _no_engine(component: ComponentExport) -> EngineError:
@@ -190,6 +227,8 @@ def build(place: Workplace, component: ComponentExport) -> None:
     traced, recording = component.traced, component.recording
     assert traced is not None
     component.broken = None
+    if any(part.broken is not None for part in component.parts):
+        return  # made again when they are
     variants = {}
     for name in place.recipe.variants:
         with place.progress.stage(f"Variant {name}{_of(place, component)}") as stage:
@@ -219,7 +258,7 @@ def build(place: Workplace, component: ComponentExport) -> None:
         mask=traced.mask,
         vocabularies=contract.vocabularies,
         decisions=dict(traced.decisions),
-        engine=traced.engine.name,
+        engine=traced.engine,
         attempts=tuple(component.attempts),
         variants=variants,
         golden=component.golden() if recording is not None else None,

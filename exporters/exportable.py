@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from onnxport.exporters.choice import Choice
 from onnxport.exporters.errors import SignatureError
 from onnxport.exporters.graph import FusionHints
 from onnxport.exporters.manifest import Preprocessing, Source
@@ -45,6 +46,7 @@ class Exportable:
         vocabularies: of inputs that hold ids, what they may hold.
         decisions: outputs whose argmax a user acts on, with the axis.
         notes: things a person should know, one line each.
+        choice: its graph is made of those of other components; None: an engine makes it of the module.
     """
 
     module: nn.Module
@@ -64,6 +66,7 @@ class Exportable:
     hints: FusionHints = field(default_factory=FusionHints)
     preprocessing: Preprocessing = field(default_factory=Preprocessing)
     notes: tuple[str, ...] = ()
+    choice: Choice | None = None
 
     def run(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Calls the module by keyword and returns the outputs that are kept, by name."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxport.exporters.checkpoint import load_checkpoint
-from onnxport.exporters.components import split
+from onnxport.exporters.components import not_merged, split
 from onnxport.exporters.components.single import MODEL
 from onnxport.exporters.errors import SourceError
 from onnxport.exporters.exportable import Exportable
@@ -76,6 +76,8 @@ def load(source: str, recipe: Recipe, hub: HubOptions) -> Loaded:
     """
     if is_factory(source):
         exportable = load_plain_module(source, recipe)
+        if recipe.merged:
+            raise not_merged(exportable.source.architecture)
         return Loaded({MODEL: exportable}, exportable.source)
     checkpoint = load_checkpoint(find_folder(source, hub), recipe, hub)
     components = split(checkpoint)

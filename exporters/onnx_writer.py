@@ -155,13 +155,34 @@ def read_skeleton(path: Path) -> tuple[onnx.ModelProto, list[Weight]]:
         else:
             inline.append(tensor)
     _keep_initializers(model.graph, inline)
-    for tensor in _tensors_of_nodes(model.graph):
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            _locate(tensor, path)
-            load_external_data_for_tensor(tensor, str(path.parent))
-            tensor.data_location = onnx.TensorProto.DEFAULT
-            del tensor.external_data[:]
+    _load_nested(model.graph, path)
     return model, weights
+
+
+def read_streamed(path: Path) -> tuple[onnx.ModelProto, list[Weight]]:
+    """Reads a model without its weights, wherever they lie: large inline ones stay in the file as well.
+
+    As `read_skeleton`, but every initializer of the main graph from 1 KiB on becomes a `Weight` that copies its range
+    of a file; `path` must be what it is until they are written.
+
+    Raises:
+        VariantError, ModelFileError: as `read_skeleton` and `read_model`.
+    """
+    file = read_model(path)
+    weights: list[Weight] = []
+    inline: list[onnx.TensorProto] = []
+    for tensor in file.proto.graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            weights.append(_external_weight(tensor, path))
+        elif tensor.name in file.skipped:
+            data = file.skipped[tensor.name]
+            source = _FileRange(path, data.offset_bytes, data.size_bytes)
+            weights.append(Weight(tensor.name, tensor.data_type, tuple(tensor.dims), data.size_bytes, source))
+        else:
+            inline.append(tensor)
+    _keep_initializers(file.proto.graph, inline)
+    _load_nested(file.proto.graph, path)
+    return file.proto, weights
 
 
 def split_large(proto: onnx.ModelProto, min_size_bytes: int = 1024) -> list[Weight]:
@@ -280,6 +301,16 @@ def _tensors_of_nodes(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
             for sub in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
                 yield from sub.initializer
                 yield from _tensors_of_nodes(sub)
+
+
+def _load_nested(graph: onnx.GraphProto, path: Path) -> None:
+    """Reads the external tensors below the nodes of a graph into it."""
+    for tensor in _tensors_of_nodes(graph):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            _locate(tensor, path)
+            load_external_data_for_tensor(tensor, str(path.parent))
+            tensor.data_location = onnx.TensorProto.DEFAULT
+            del tensor.external_data[:]
 
 
 def _external_weight(tensor: onnx.TensorProto, path: Path) -> Weight:

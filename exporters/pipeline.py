@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxport.exporters.bundle import Bundle, load_bundle, seal
-from onnxport.exporters.component_export import ComponentExport, Workplace, build, trace
+from onnxport.exporters.component_export import ComponentExport, Workplace, build, put_together, trace
 from onnxport.exporters.engines import Engine, choose_engines
 from onnxport.exporters.errors import BundleError, EngineError, ReadBackError, RecipeError, VerificationFailed
 from onnxport.exporters.generation.check import check_generation
@@ -128,9 +128,13 @@ def _trace_all(
         for note in dict.fromkeys(note for exportable in loaded.components.values() for note in exportable.notes):
             stage.note(note)
     place = replace(place, several=len(loaded.components) > 1)
-    components = [ComponentExport(name, list(engines)) for name in loaded.components]
-    for component in components:
-        trace(place, component, loaded.components[component.name])
+    components: list[ComponentExport] = []
+    for name, exportable in loaded.components.items():
+        if exportable.choice is None:
+            trace(place, component := ComponentExport(name, list(engines)), exportable)
+        else:
+            put_together(place, component := ComponentExport(name, []), exportable, components)
+        components.append(component)
     files = loaded.copy_files(place.root)
     tokenizer = loaded.processors.tokenizer
     record = record_tokenizer(tokenizer) if place.verify and tokenizer is not None else None
@@ -162,9 +166,14 @@ def _try_next_engine(place: Workplace, source: str, hub: HubOptions, components:
 
     with place.progress.stage("Load again, for another engine"):
         loaded = load(source, place.recipe, hub)
+    again: list[ComponentExport] = []
     for component in components:
+        if any(part in again for part in component.parts):
+            put_together(place, component, loaded.components[component.name], components)
+            build(place, component)
         if not component.failed or not component.engines[1:]:
             continue
+        again.append(component)
         kept = component.engines[0]
         component.give_up_engine(_why_it_failed(component, place.recipe))
         component.traced = None

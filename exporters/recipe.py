@@ -31,6 +31,7 @@ class Recipe(Model):
         axes: input name to one entry per dimension: an axis name, or a fixed size.
         static: axis name to the fixed size it takes instead of being dynamic.
         split: a component for each tower of a dual encoder (text_model, vision_model) instead of one graph for both.
+        merged: one more component of an encoder-decoder model, which holds both graphs of its decoder.
         variants: serialised forms to make; "base" is always kept.
         level: ONNX Runtime's graph optimisation level for the serialised variants.
         target: "this-machine" allows passes whose result is tied to this CPU (level "all").
@@ -50,6 +51,7 @@ class Recipe(Model):
     axes: dict[str, tuple[Dim, ...]] = Field(default_factory=dict)
     static: dict[str, PositiveInt] = Field(default_factory=dict)
     split: bool = False
+    merged: bool = False
     variants: tuple[str, ...] = ("base", "optimized")
     level: Level = "extended"
     target: Literal["portable", "this-machine"] = "portable"

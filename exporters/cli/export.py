@@ -94,6 +94,14 @@ def export(
             rich_help_panel=_GRAPH,
         ),
     ] = False,
+    merged: Annotated[
+        bool,
+        typer.Option(
+            "--merged",
+            help="Of an encoder-decoder model, also decoder_model_merged: both graphs of the decoder in one.",
+            rich_help_panel=_GRAPH,
+        ),
+    ] = False,
     variant: Annotated[
         list[str] | None,
         typer.Option(
@@ -178,6 +186,7 @@ def export(
         dtype=dtype,
         outputs=output,
         split=split or None,
+        merged=merged or None,
         variants=variant,
         level=level,
         target=target,

@@ -28,13 +28,24 @@ def split(checkpoint: Checkpoint) -> dict[str, Exportable]:
 
     Raises:
         SignatureError: the model needs an input that cannot be made.
-        RecipeError: an axis or output that the model has not; `split` for a model that is one tower.
+        RecipeError: an axis or output that the model has not; `split` for a model that is one tower; `merged` for one
+            without an encoder and a decoder.
         SourceError: weights that the task needs are missing, or a processor does not fit the model.
     """
     name = _apart(checkpoint) if checkpoint.recipe.split else checkpoint.head.split
+    if checkpoint.recipe.merged and name != "encoder_decoder":
+        raise not_merged(checkpoint.source.architecture)
     module, _, function = SPLITS[name].partition(":")
     make = cast("Callable[[Checkpoint], dict[str, Exportable]]", getattr(import_module(module), function))
     return make(checkpoint)
+
+
+def not_merged(architecture: str) -> RecipeError:
+    """What `merged` is answered with for a model that is not an encoder and a decoder."""
+    return RecipeError(
+        "merged (--merged) puts the decoder of an encoder-decoder model into one graph, with and without a cache; "
+        f"{architecture} is not exported as encoder and decoder: leave it out"
+    )
 
 
 def _apart(checkpoint: Checkpoint) -> str:

@@ -30,10 +30,12 @@ from onnxport.exporters.components.encoder_decoder_modules import (
     present_name,
     run,
 )
+from onnxport.exporters.components.merged_decoder import MERGED, merged_component
 from onnxport.exporters.errors import RecipeError, SignatureError
 from onnxport.exporters.exportable import Exportable, to_tensors
 from onnxport.exporters.inputs import InputMaker, call_options, make_inputs
 from onnxport.exporters.inputs.decoder_steps import NEW, PAST, Axes, DecoderSteps, Spread
+from onnxport.exporters.inputs.merged_steps import MergedSteps
 from onnxport.exporters.inputs.real_steps import RealSteps
 from onnxport.verify.contract import Dim
 
@@ -75,7 +77,7 @@ def components(checkpoint: Checkpoint) -> dict[str, Exportable]:
 
     Raises:
         SignatureError: the model has no decoder that reads an encoder's states, or it keeps no cache.
-        RecipeError: outputs besides the standard ones.
+        RecipeError: outputs besides the standard ones; a fixed number of earlier tokens, for `merged`.
     """
     if checkpoint.recipe.outputs:
         raise RecipeError(
@@ -90,11 +92,16 @@ def components(checkpoint: Checkpoint) -> dict[str, Exportable]:
         cached = [present_name(layer, kind) for layer in range(parts.observed.layers) for kind in kinds]
         return make_component(reading, module.eval(), steps, outputs=(LOGITS, *cached), decisions={LOGITS: -1})
 
-    return {
+    made = {
         ENCODER: make_component(own, Encoder(model).eval(), parts.maker, outputs=(HIDDEN,), decisions={}),
         DECODER: decoder(FirstStep(model), parts.first, KINDS),
         DECODER_WITH_PAST: decoder(NextStep(model, parts.observed.hidden_size), parts.further, KINDS[:2]),
     }
+    if checkpoint.recipe.merged:
+        steps = MergedSteps(parts.first, parts.further)
+        halves = (DECODER, DECODER_WITH_PAST)
+        made[MERGED] = merged_component(reading, made[DECODER], made[DECODER_WITH_PAST], halves, steps)
+    return made
 
 
 def divide(checkpoint: Checkpoint) -> Parts:

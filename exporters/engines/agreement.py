@@ -62,9 +62,9 @@ def require_agreement(model: onnx.ModelProto, contract: GraphContract) -> None:
 def sign(model: onnx.ModelProto, contract: GraphContract) -> None:
     """Writes the proven shapes over those the tracer inferred, and drops what only the tracer needed."""
     del model.graph.input[:]
-    model.graph.input.extend(_value_info(spec) for spec in contract.inputs)
+    model.graph.input.extend(value_info(spec) for spec in contract.inputs)
     del model.graph.output[:]
-    model.graph.output.extend(_value_info(spec) for spec in contract.outputs)
+    model.graph.output.extend(value_info(spec) for spec in contract.outputs)
     model.graph.name = "main_graph"
     model.graph.ClearField("doc_string")
     del model.graph.value_info[:]
@@ -73,6 +73,7 @@ def sign(model: onnx.ModelProto, contract: GraphContract) -> None:
         del node.metadata_props[:]
 
 
-def _value_info(spec: TensorSpec) -> onnx.ValueInfoProto:
+def value_info(spec: TensorSpec) -> onnx.ValueInfoProto:
+    """Returns an input or output as a graph states it."""
     element = helper.np_dtype_to_tensor_dtype(np.dtype(spec.dtype))
     return helper.make_tensor_value_info(spec.name, element, list(spec.shape))

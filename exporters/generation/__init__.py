@@ -6,8 +6,8 @@ and a *loop*, which runs the graphs of a bundle with numpy alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -45,16 +45,24 @@ class Loop(Protocol):
 
 @dataclass(frozen=True)
 class _Generator:
-    """`recorder`: "module:function" from a Checkpoint to its Generation; `loop`: "module:function", a `Loop`."""
+    """`recorder`: "module:function" from a Checkpoint to its Generation; `loop`: "module:function", a `Loop`.
+
+    `others`: a component that takes the place of others, where a model has it, to the loop that runs it.
+    """
 
     recorder: str
     loop: str
+    others: Mapping[str, str] = field(default_factory=dict)
 
 
 _HERE = "onnxport.exporters.generation"
 GENERATORS: Mapping[str, _Generator] = {
     "decoder": _Generator(f"{_HERE}.decoder_recorder:record", f"{_HERE}.decoder_loop:generate"),
-    "encoder_decoder": _Generator(f"{_HERE}.encoder_decoder_recorder:record", f"{_HERE}.encoder_decoder_loop:generate"),
+    "encoder_decoder": _Generator(
+        f"{_HERE}.encoder_decoder_recorder:record",
+        f"{_HERE}.encoder_decoder_loop:generate",
+        {"decoder_model_merged": f"{_HERE}.merged_decoder_loop:generate"},
+    ),
 }
 """A row of `components.SPLITS` to how its graphs generate."""
 
@@ -68,9 +76,16 @@ def recorder_of(checkpoint: Checkpoint) -> Callable[[], Generation] | None:
     return lambda: record(checkpoint)
 
 
-def loop_named(name: str) -> Loop:
-    """Returns the loop of a row of GENERATORS."""
-    return cast(Loop, _load(GENERATORS[name].loop))
+def loops_of(name: str, components: Collection[str]) -> dict[str, Loop]:
+    """Returns the loops of a row of GENERATORS, by the component that its result is filed under.
+
+    The last component, or the one that takes the place of others.
+    """
+    row = GENERATORS[name]
+    others = [component for component in components if component in row.others]
+    last = [component for component in components if component not in others][-1]
+    targets = {last: row.loop, **{component: row.others[component] for component in others}}
+    return {component: cast(Loop, _load(target)) for component, target in targets.items()}
 
 
 def _load(target: str) -> Any:

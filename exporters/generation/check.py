@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxport.exporters.generation import LoopGraph, loop_named
+from onnxport.exporters.generation import Loop, LoopGraph, loops_of
 from onnxport.exporters.generation.generation import CASE, Generation
 from onnxport.verify.cases import Case
 from onnxport.verify.inspection import without_folder
@@ -27,7 +27,7 @@ LOGITS = "logits"
 def check_generation(
     subjects: Sequence[Subject], components: Collection[str], generation: Generation, *, golden: bool = False
 ) -> list[CheckResult]:
-    """Returns one result for every variant that has all components.
+    """Returns one result for every variant that has all components, and for every loop that these can be run in.
 
     A choice of the graph that differs is no fault where the model itself saw a tie: it is among the model's largest
     logits, and as near to the largest as both may be off. Graphs of lower precision are judged by their share of equal
@@ -44,12 +44,16 @@ def check_generation(
     for variant in variants:
         graphs = {subject.component: subject for subject in subjects if subject.variant == variant}
         if set(graphs) >= set(components):
-            results.append(_check_variant(graphs, generation, "golden.match" if golden else "outputs.match"))
+            check = "golden.match" if golden else "outputs.match"
+            for component, loop in loops_of(generation.loop, graphs).items():
+                results.append(_check_variant(graphs, component, loop, generation, check))
     return results
 
 
-def _check_variant(graphs: Mapping[str, Subject], generation: Generation, check: str) -> CheckResult:
-    last = list(graphs.values())[-1]
+def _check_variant(
+    graphs: Mapping[str, Subject], component: str, loop: Loop, generation: Generation, check: str
+) -> CheckResult:
+    last = graphs[component]
 
     def result(verdict: Verdict, detail: str, **fields: Any) -> CheckResult:
         filed = {"id": check, "component": last.component, "variant": last.variant, "case": CASE, "output": LOGITS}
@@ -61,7 +65,7 @@ def _check_variant(graphs: Mapping[str, Subject], generation: Generation, check:
         )
         return result("skip", detail)
     try:
-        chosen = _choices(graphs, generation)
+        chosen = _choices(graphs, loop, generation)
     except Exception as e:  # noqa: BLE001  (whatever stops the loop is the answer)
         # ONNX Runtime names the file by its whole path.
         told = without_folder(one_line(e), last.path, last.path.parent)
@@ -99,7 +103,7 @@ def _check_variant(graphs: Mapping[str, Subject], generation: Generation, check:
     )
 
 
-def _choices(graphs: Mapping[str, Subject], generation: Generation) -> np.ndarray:
+def _choices(graphs: Mapping[str, Subject], loop: Loop, generation: Generation) -> np.ndarray:
     """What the graphs choose at every step, int64 [batch, steps]."""
     chosen: list[np.ndarray] = []
 
@@ -117,7 +121,6 @@ def _choices(graphs: Mapping[str, Subject], generation: Generation) -> np.ndarra
             )
             for name, subject in graphs.items()
         }
-        loop = loop_named(generation.loop)
         loop({name: _graph(runner, graphs[name]) for name, runner in runners.items()}, generation.prompt,
              generation.steps, choose)  # fmt: skip
     return np.stack(chosen, axis=1)

@@ -10,7 +10,7 @@ PAST, PRESENT = "past_key_values.", "present."
 """A cache tensor is the input `past_key_values.0.decoder.key` and the output `present.0.decoder.key`."""
 START = "decoder_input_ids"
 """In the prompt: the tokens that the decoder begins with."""
-_MASKED = "encoder_attention_mask"
+MASKED = "encoder_attention_mask"
 
 
 def generate(graphs: Mapping[str, LoopGraph], prompt: Arrays, steps: int, choose: Choose) -> None:
@@ -22,7 +22,7 @@ def generate(graphs: Mapping[str, LoopGraph], prompt: Arrays, steps: int, choose
     states = encoder.run({spec.name: prompt[spec.name] for spec in encoder.inputs})["last_hidden_state"]
     given = {"input_ids": prompt[START], "encoder_hidden_states": states}
     if "attention_mask" in prompt:
-        given[_MASKED] = prompt["attention_mask"]
+        given[MASKED] = prompt["attention_mask"]
     outputs = first.run({spec.name: given[spec.name] for spec in first.inputs})
     cache = {name: array for name, array in outputs.items() if name.startswith(PRESENT)}
     for step in range(steps):

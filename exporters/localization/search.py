@@ -80,6 +80,8 @@ def localize(
     recipe = bundle.manifest.recipe
     with progress.stage("Reference in PyTorch") as stage:
         exportable = load(source, recipe, hub).component(name)
+        if exportable.choice is not None:
+            raise BundleError(f"{name} is made of {' and '.join(exportable.choice.parts)}; localize one of these")
         recording = record(exportable, _cases(exportable, suite or recipe.suite, case), stage.advance)
         for name, reason in recording.refused.items():
             stage.note(f"case {name} left out: {reason}")

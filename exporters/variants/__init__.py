@@ -60,6 +60,7 @@ class VariantBuilder:
         target: "this-machine" allows passes whose result is tied to this CPU.
         external_data: whether weights go to a file beside the graph; "auto" by size.
         children: runs the steps that need a process of their own; whoever made it can end them.
+        made: what was built, by name.
     """
 
     graph: Graph
@@ -69,6 +70,7 @@ class VariantBuilder:
     target: Literal["portable", "this-machine"] = "portable"
     external_data: ExternalData = "auto"
     children: Children = field(default_factory=Children)
+    made: dict[str, Variant] = field(default_factory=dict)
 
     def build(self, name: str) -> Variant:
         """Makes one variant under its final name in `out_dir`.
@@ -84,7 +86,8 @@ class VariantBuilder:
         path.parent.mkdir(parents=True, exist_ok=True)
         module, function = kind.builder.split(":")
         build = cast(Callable[[VariantBuilder, VariantKind, Path], Variant], getattr(import_module(module), function))
-        return build(self, kind, path)
+        self.made[name] = build(self, kind, path)
+        return self.made[name]
 
     def prepare(self, names: Iterable[str]) -> None:
         """Makes what these variants share, in child processes: meant for a thread, while this process does other work.
