@@ -103,12 +103,13 @@ def measure_relations(
 
 def batch_axis(contract: GraphContract) -> str:
     """Returns the axis along which rows stand: one called batch that every input and output has, else the first axis of
-    all of them.
+    all of them. An input of a fixed shape is one for all rows (a switch).
 
     Raises:
         Inapplicable: there is none.
     """
-    shapes = [spec.shape for spec in (*contract.inputs, *contract.outputs)]
+    inputs = [spec.shape for spec in contract.inputs if any(isinstance(dim, str) for dim in spec.shape)]
+    shapes = [*inputs, *(spec.shape for spec in contract.outputs)]
     shared = [dim for dim in shapes[0] if isinstance(dim, str) and all(dim in shape for shape in shapes)]
     for axis in shared:
         if axis.startswith("batch") or all(shape[0] == axis for shape in shapes):

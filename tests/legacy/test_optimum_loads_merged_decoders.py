@@ -24,7 +24,7 @@ def test_a_merged_decoder_generates(tmp_path: Path) -> None:
     load: Any = optimum.onnxruntime.ORTModelForSeq2SeqLM.from_pretrained
     checkpoint = tmp_path / "checkpoint"
     checkpoint.mkdir()
-    # Optimum takes a head to have d_model / num_heads numbers, transformers 4.57 the decoder to be as deep as the encoder.
+    # Optimum takes heads to be d_model / num_heads wide, transformers 4.57 the decoder to be as deep as the encoder.
     write_text_model("t5", checkpoint, d_kv=8, num_decoder_layers=2)
     bundle = tmp_path / "out"
     export(checkpoint, bundle, recipe=Recipe(task="text2text-generation", suite="quick", merged=True))

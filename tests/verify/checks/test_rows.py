@@ -85,6 +85,9 @@ def test_the_batch_must_be_told() -> None:
     assert batch_axis(contract(("batch", "sequence"), ("batch", 4))) == "batch"
     assert batch_axis(contract(("sequence", "batch"), ("batch", 4))) == "batch"
     assert batch_axis(contract(("rows", 3), ("rows",))) == "rows"
+    assert batch_axis(contract((1,), ("batch", "sequence"), ("batch", 4))) == "batch", "a switch is one for all rows"
+    with pytest.raises(Inapplicable, match="no axis is the batch"):
+        batch_axis(contract(("batch", "sequence"), (4,)))
     for bag in [(("tokens",), ("bags",), ("bags", 4)), (("length", "rows"), ("rows", "length"))]:
         with pytest.raises(Inapplicable, match="no axis is the batch"):
             batch_axis(contract(*bag))
