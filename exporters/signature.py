@@ -75,11 +75,20 @@ def require_conformity(contract: GraphContract, case: Case, outputs: Mapping[str
     """The outputs of a case have the shapes that the contract promises: they were probed at few sizes.
 
     Raises:
-        SignatureError: a dimension that was taken to be fixed, or to be an axis, is not.
+        SignatureError: a dimension that was taken to be fixed, or to be an axis, is not; an output is missing, or has
+            another rank.
     """
     sizes = axis_sizes(case, contract)
     for spec in contract.outputs:
-        for position, (dim, size) in enumerate(zip(spec.shape, outputs[spec.name].shape, strict=True)):
+        seen = outputs.get(spec.name)
+        if seen is None or seen.ndim != len(spec.shape):
+            told = "is not there" if seen is None else f"has the shape {list(seen.shape)}"
+            raise SignatureError(
+                f"output {spec.name!r} {told} in case {case.name}, and had {len(spec.shape)} dimensions at the sizes "
+                "that were tried: ONNX needs one signature; keep all dimensions in forward (squeeze drops those of "
+                "size 1)"
+            )
+        for position, (dim, size) in enumerate(zip(spec.shape, seen.shape, strict=True)):
             known = all(isinstance(part, int) or part in sizes for part in addends(dim))
             if known and size_of(dim, sizes) != size:
                 given = {name: list(array.shape) for name, array in case.inputs.items()}

@@ -77,3 +77,7 @@ def test_an_output_that_is_not_as_promised_is_refused() -> None:
     require_conformity(contract, case, {"logits": np.zeros((1, 12, 32))})
     with pytest.raises(SignatureError, match="dimension 1 of output 'logits' was 12"):
         require_conformity(contract, case, {"logits": np.zeros((1, 24, 32))})
+    with pytest.raises(SignatureError, match=r"'logits' has the shape \[12, 32\] in case long, and had 3 dimensions"):
+        require_conformity(contract, case, {"logits": np.zeros((12, 32))})
+    with pytest.raises(SignatureError, match="'logits' is not there in case long"):
+        require_conformity(contract, case, {})
