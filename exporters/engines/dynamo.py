@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from onnxport.exporters.engines.agreement import require_agreement, require_inputs_that_matter, sign
 from onnxport.exporters.engines.by_keyword import ByKeyword
 from onnxport.exporters.engines.export_failure import describe_failure
+from onnxport.exporters.engines.kept_attributes import kept_attributes
 from onnxport.exporters.engines.transformers_exporters import export_with_transformers, holds_transformers_model
 from onnxport.exporters.engines.weights import attach_weights
 from onnxport.exporters.errors import EngineError, ReadBackError
@@ -42,13 +43,13 @@ def export_graph(exportable: Exportable, contract: GraphContract) -> TracedModel
     inputs = {name: inputs[name] for name in names}
     _require_telling_sizes(inputs, contract)
     wrapper = ByKeyword(exportable, names)
-    with _unchanged(wrapper):
+    with kept_attributes(wrapper):
         program = _export(wrapper, exportable, inputs, contract)
     _require_free_axes(program, exportable, contract)
     _require_opset(program, contract)
     parameters = _parameters_to_inputs(program)
     _name_outputs(program, contract)
-    _optimize(program)
+    _optimize(program, exportable)
     model: onnx.ModelProto = onnx_ir.to_proto(program)
     require_inputs_that_matter(model, exportable, inputs)
     weights = attach_weights(model, parameters, names)
@@ -125,21 +126,6 @@ def _quiet() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-
-
-@contextlib.contextmanager
-def _unchanged(module: nn.Module) -> Iterator[None]:
-    """Restores what a trace leaves on modules: fake tensors that forward kept, the mode, a patched forward."""
-    kept = [
-        (part, {**vars(part), "_buffers": dict(part._buffers), "_parameters": dict(part._parameters)})
-        for part in module.modules()
-    ]
-    try:
-        yield
-    finally:
-        for part, state in kept:
-            vars(part).clear()
-            vars(part).update(state)
 
 
 def _require_free_axes(program: onnx_ir.Model, exportable: Exportable, contract: GraphContract) -> None:
@@ -233,7 +219,7 @@ def _inferred_shapes(
     return values
 
 
-def _optimize(program: onnx_ir.Model) -> None:
+def _optimize(program: onnx_ir.Model, exportable: Exportable) -> None:
     """Folds and inlines what torch's translation leaves; weights are inputs here and stay as they are."""
     from onnxscript import optimizer
 
@@ -242,5 +228,11 @@ def _optimize(program: onnx_ir.Model) -> None:
         return False if node.op_type == "Resize" else None
 
     with _quiet():
-        optimizer.optimize_ir(program, should_fold=should_fold)
-        onnx_ir.passes.common.ClearMetadataAndDocStringPass()(program)
+        try:
+            optimizer.optimize_ir(program, should_fold=should_fold)
+            onnx_ir.passes.common.ClearMetadataAndDocStringPass()(program)
+        except Exception as e:
+            told = describe_failure(e, exportable.module, ())
+            raise EngineError(
+                f"onnxscript fails on torch.export's graph of {exportable.source.architecture}: {told}"
+            ) from e

@@ -182,9 +182,14 @@ def test_a_trace_leaves_the_module_as_it_was() -> None:
     swin = transformers.SwinConfig(image_size=32, patch_size=4, embed_dim=16, depths=[1], num_heads=[2], window_size=8)
     model = transformers.SwinModel(swin).eval()
     layer = model.encoder.layers[0].blocks[0]
+    index = next((m.relative_position_index, m) for m in model.modules() if hasattr(m, "relative_position_index"))
     with kept_attributes(model):
         layer.window_size, layer.traced, model.training = "a traced tensor", 1, True
+        index[1].relative_position_index = index[0] + 1
+        index[1].register_buffer("cached", index[0])
     assert layer.window_size == 8
+    assert index[1].relative_position_index is index[0]
+    assert not hasattr(index[1], "cached")
     assert not hasattr(layer, "traced")
     assert not model.training
 
