@@ -124,7 +124,9 @@ def trace(place: Workplace, component: ComponentExport, exportable: Exportable) 
             except (EngineError, ReadBackError) as e:
                 component.give_up_engine(str(e))
                 if not component.engines:
-                    raise _no_engine(component) if len(component.attempts) > 1 else e from e
+                    if len(component.attempts) == 1:
+                        raise
+                    raise _no_engine(component) from e
                 stage.note(f"{e}; trying {component.engines[0].name}")
             else:
                 folder = component.traced.graph.path.parent
@@ -222,6 +224,7 @@ def build(place: Workplace, component: ComponentExport) -> None:
 
     Raises:
         VariantError: a step failed, and no engine is left to be tried.
+        ReadBackError: the file of a component that is made of others is not what it promises.
         SignatureError: an axis was never run at a size other than the traced one.
     """
     traced, recording = component.traced, component.recording

@@ -18,7 +18,11 @@ from onnxport.verify.graph_facts import dtype_name
 
 
 def require_inputs_that_matter(model: onnx.ModelProto, exportable: Exportable, inputs: Mapping[str, Tensor]) -> None:
-    """An input that no node reads, but that changes what PyTorch returns, was frozen into the graph."""
+    """An input that no node reads, but that changes what PyTorch returns, was frozen into the graph.
+
+    Raises:
+        EngineError: there is one.
+    """
     read = set(reads(model.graph)) | {output.name for output in model.graph.output}
     unread = [name for name in inputs if name not in read]
     if not unread:
