@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
+from onnxport.exporters.errors import BundleError
+from onnxport.exporters.suggestion import expected_one_of
 from onnxport.verify.contract import TensorSpec
 
 if TYPE_CHECKING:
@@ -80,7 +82,12 @@ def loops_of(name: str, components: Collection[str]) -> dict[str, Loop]:
     """Returns the loops of a row of GENERATORS, by the component that its result is filed under.
 
     The last component, or the one that takes the place of others.
+
+    Raises:
+        BundleError: there is no such row; a newer release may have made the bundle.
     """
+    if name not in GENERATORS:
+        raise BundleError(f"bundle.json names the generation loop {name!r}; {expected_one_of(name, GENERATORS)}")
     row = GENERATORS[name]
     others = [component for component in components if component in row.others]
     last = [component for component in components if component not in others][-1]

@@ -56,14 +56,13 @@ def _check_variant(
     last = graphs[component]
 
     def result(verdict: Verdict, detail: str, **fields: Any) -> CheckResult:
+        if verdict == "pass" and len(np.unique(generation.tokens)) == 1:
+            token = generation.tokens.flat[0]
+            verdict = "skip"
+            detail = f"the model generates the token {token} only: a graph that ignores its cache could too"
         filed = {"id": check, "component": last.component, "variant": last.variant, "case": CASE, "output": LOGITS}
         return CheckResult.model_validate({**filed, "verdict": verdict, "detail": detail, **fields})
 
-    if len(np.unique(generation.tokens)) == 1:
-        detail = (
-            f"the model generates the token {generation.tokens.flat[0]} only: a graph that ignores its cache could too"
-        )
-        return result("skip", detail)
     try:
         chosen = _choices(graphs, loop, generation)
     except Exception as e:  # noqa: BLE001  (whatever stops the loop is the answer)
@@ -108,9 +107,10 @@ def _choices(graphs: Mapping[str, Subject], loop: Loop, generation: Generation) 
     chosen: list[np.ndarray] = []
 
     def choose(logits: np.ndarray) -> np.ndarray:
-        if not np.isfinite(logits).any(axis=-1).all():
-            raise ArithmeticError(f"step {len(chosen)} gave no finite logits")
-        chosen.append(np.nanargmax(logits, axis=-1))
+        # A forbidden token may be -inf; NaN is no logit, however good the rest is.
+        if np.isnan(logits).any() or not np.isfinite(logits).any(axis=-1).all():
+            raise ArithmeticError(f"step {len(chosen)} gave NaN, or no finite logits")
+        chosen.append(logits.argmax(axis=-1))
         fed: np.ndarray = generation.tokens[:, len(chosen) - 1]
         return fed
 

@@ -20,7 +20,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxport.exporters import Bundle, Recipe, export
 from onnxport.exporters.cli.app import run
-from onnxport.exporters.errors import SignatureError
+from onnxport.exporters.errors import BundleError, SignatureError
+from onnxport.exporters.generation import loops_of
 from onnxport.exporters.generation.check import check_generation
 from onnxport.exporters.generation.evidence import stored_evidence
 from onnxport.exporters.generation.generation import CASE, Generation
@@ -276,6 +277,24 @@ def test_one_token_over_and_over_shows_nothing(tmp_path: Path) -> None:
     (result,) = check_generation([subject], ["model"], _generation([0, 0], 9.0))
     assert result.verdict == "skip"
     assert "token 0 only" in result.detail
+    wrong = _table_subject(tmp_path / "wrong.onnx", np.eye(4)[[3, 0, 0, 0]])
+    (result,) = check_generation([wrong], ["model"], _generation([0, 0], 9.0))
+    assert result.verdict == "fail"
+
+
+def test_nan_among_the_logits_fails_although_the_largest_is_right(tmp_path: Path) -> None:
+    table = np.eye(4)[[1, 0, 0, 0]]
+    for odd, verdict in ((-np.inf, "pass"), (np.nan, "fail")):  # a token may be forbidden
+        table[1, 3] = odd
+        (result,) = check_generation(
+            [_table_subject(tmp_path / "table.onnx", table)], ["model"], _generation([1, 0], 9.0)
+        )
+        assert result.verdict == verdict
+
+
+def test_a_loop_of_another_release_is_named() -> None:
+    with pytest.raises(BundleError, match="generation loop 'beam'"):
+        loops_of("beam", ["model"])
 
 
 def test_a_graph_for_one_token_at_a_time_generates_too(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
