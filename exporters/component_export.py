@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -213,10 +213,7 @@ def _record(place: Workplace, component: ComponentExport, exportable: Exportable
         golden = select_golden(recording.cases, recording.runner.outputs)
         save_golden(path, golden, recording.runner.outputs)
         stage.size(path.stat().st_size)
-    # A golden file is named by its component, so that checks of several do not run into one another.
-    return replace(
-        recording, checks=tuple(c.model_copy(update={"component": component.name}) for c in recording.checks)
-    )
+    return recording.of_component(component.name)
 
 
 def build(place: Workplace, component: ComponentExport) -> None:

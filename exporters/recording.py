@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from onnxport.verify.cases import Case
 from onnxport.verify.relations import Invariant
@@ -28,3 +28,7 @@ class Recording:
     refused: Mapping[str, str] = field(default_factory=dict)
     invariants: dict[str, Invariant] | None = None
     checks: tuple[CheckResult, ...] = ()
+
+    def of_component(self, name: str) -> Recording:
+        """Returns the recording with its checks filed under a component."""
+        return replace(self, checks=tuple(check.model_copy(update={"component": name}) for check in self.checks))

@@ -155,7 +155,9 @@ def answers_of_source(
     by_component = {name: exportable.cases(recipe.suite) for name, exportable in loaded.components.items()}
     chosen = only([one for cases in by_component.values() for one in cases], case, f"suite {recipe.suite}")
     recordings = {
-        name: _record_component(bundle.component(name), exportable, recipe, [c for c in cases if c in chosen])
+        name: _record_component(
+            bundle.component(name), exportable, recipe, [c for c in cases if c in chosen]
+        ).of_component(name)
         for (name, exportable), cases in zip(loaded.components.items(), by_component.values(), strict=True)
         if case is None or any(c in chosen for c in cases)
     }

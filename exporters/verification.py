@@ -82,6 +82,7 @@ def verify_bundle(
     if recordings is None:
         checks += _against_golden(bundle, asked, suite, case)
     else:
+        checks += [check for recording in recordings.values() for check in recording.checks]
         for subject in asked:
             if (recording := recordings.get(subject.component)) is not None:
                 checks += check_subject(subject, recording, suite)

@@ -326,6 +326,15 @@ class TestAgainstReference:
         assert ids(failed(report)) == {("outputs.match", "base"), ("levels.match", "base")}
         assert {check.output for check in failed(report) if check.id == "outputs.match"} == {"y"}
 
+    def test_a_case_that_the_reference_refused_is_in_the_report(self, root: Path) -> None:
+        refused = CheckResult(
+            id="outputs.match", component="model", case="long", verdict="skip", detail="PyTorch fails"
+        )
+        told = {name: one.of_component(name) for name, one in recorded(case(2), checks=(refused,)).items()}
+        report = verify_bundle(load_bundle(root), recordings=told)
+        filed = refused.model_copy(update={"component": "model"})
+        assert [check for check in report.checks if check.case == "long"] == [filed]
+
     def test_needs_no_golden_tensors(self, tmp_path: Path, make: BundleMaker) -> None:
         make(tmp_path / "bundle", Recipe(), golden=False)
         report = verify_bundle(load_bundle(tmp_path / "bundle"), recordings=recorded(*CASES))
