@@ -69,7 +69,11 @@ class Exportable:
     choice: Choice | None = None
 
     def run(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Calls the module by keyword and returns the outputs that are kept, by name."""
+        """Calls the module by keyword and returns the outputs that are kept, by name.
+
+        Raises:
+            SignatureError: an output is missing, or something among them is no tensor.
+        """
         options = {**self.options, **{f"output_{name}": True for name in self.extra_outputs}}
         for name in self.extra_outputs:
             _require_option(self.module, name)

@@ -71,7 +71,11 @@ class PictureProcessor:
 
     @cached_property
     def range(self) -> tuple[np.ndarray, np.ndarray]:
-        """The lowest and the highest value of each channel: float32 [channels]."""
+        """The lowest and the highest value of each channel: float32 [channels].
+
+        Raises:
+            SourceError: the processor maps black and white to the same number, or to no number.
+        """
         ends = [self.process([PICTURES[name](self.side)])[PIXELS] for name in ("black", "white")]
         both = np.concatenate(ends).astype(np.float32)
         low, high = both.min(axis=(0, 2, 3)), both.max(axis=(0, 2, 3))

@@ -82,7 +82,11 @@ class TextFeatures:
             raise DatasetError(f"{self._dataset} cannot be tokenized: {one_line(e)}") from e
 
     def batches(self, encodings: Sequence[Any]) -> list[Batch]:
-        """Returns all encodings, those of like length together."""
+        """Returns all encodings, those of like length together.
+
+        Raises:
+            DatasetError: a text has no tokens, or does not fill what the graph takes and cannot be padded.
+        """
         for number, encoding in enumerate(encodings, 1):
             if not len(encoding):
                 raise DatasetError(f"{self._dataset}: text {number} has no tokens; drop it")
