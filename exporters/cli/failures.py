@@ -16,7 +16,7 @@ INTERRUPTED = 130
 """128 + SIGINT, what a shell reports for a program that was stopped with Ctrl-C."""
 
 _EXTRAS = {
-    "export": ("torch", "transformers", "optimum", "onnxscript", "sympy", "requests", "huggingface_hub"),
+    "export": ("torch", "transformers", "optimum", "onnxscript", "sympy", "requests", "huggingface_hub", "PIL"),
     "metrics": ("sklearn", "scipy", "jiwer"),
 }
 """Extra of the package to the modules that it brings."""
