@@ -18,6 +18,7 @@ import torch
 from onnxport.exporters.axes import known_static
 from onnxport.exporters.errors import RecipeError, SignatureError
 from onnxport.exporters.exportable import Arrays, to_tensors
+from onnxport.exporters.inputs import call_options
 from onnxport.exporters.manifest import Preprocessing
 from onnxport.exporters.suggestion import expected_one_of
 from onnxport.verify.cases import Case
@@ -127,6 +128,11 @@ class CombinedInputs:
             stated = part.maker.preprocessing
             told |= {name: getattr(stated, name) for name in stated.model_fields_set if name not in told}
         return Preprocessing(**told)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What forward must be told besides the inputs, by any part."""
+        return {name: value for part in self.parts for name, value in call_options(part.maker).items()}
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -102,6 +102,21 @@ def test_a_dual_encoder_compares_any_number_of_texts_with_any_number_of_images(f
     np.testing.assert_allclose(logits, expected.logits_per_image.numpy(), rtol=1e-3, atol=1e-4)
 
 
+def test_images_of_any_size_reach_a_dual_encoder(folder: Write, tmp_path: Path) -> None:
+    recipe = Recipe(suite="quick", variants=("base",), axes={"pixel_values": ("image_batch", 3, "height", "width")})
+    bundle = export(folder(CLIP), tmp_path / "out", recipe=recipe)
+    assert _shapes(bundle)["pixel_values"] == ("image_batch", 3, "height", "width")
+    ids = np.array([[2, 40, 3]])
+    pixels = np.random.default_rng(0).standard_normal((2, 3, 48, 40), dtype=np.float32)
+    feed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "pixel_values": pixels}
+    model = transformers.CLIPModel.from_pretrained(folder(CLIP)).eval()
+    with torch.inference_mode():
+        tensors = {name: torch.from_numpy(array) for name, array in feed.items()}
+        expected = model(**tensors, interpolate_pos_encoding=True).image_embeds
+    (embeds,) = bundle.session("base").run(["image_embeds"], feed)
+    np.testing.assert_allclose(embeds, expected.numpy(), rtol=1e-3, atol=1e-4)
+
+
 def test_split_gives_the_towers_their_own_graphs(folder: Write, tmp_path: Path) -> None:
     out = tmp_path / "out"
     flags = ["--split", "--suite", "quick", "--variant", "base", "--static", "sequence=16", "--quiet"]
