@@ -43,6 +43,8 @@ def probe_contract(exportable: Exportable, opset: int) -> GraphContract:
     known = [*varied, *sorted(str(dim) for dim in sums if set(addends(dim)) <= {*exportable.axes})]
     known += [pair for pair in map("+".join, combinations(varied, 2)) if pair not in sums]  # what is put together
     first = runs[0][1]
+    if others := sorted({name for _, run in runs for name in run} - set(first)):
+        raise SignatureError(f"output {others[0]!r} is there at some sizes only: ONNX needs one signature")
     outputs = []
     for name, tensor in first.items():
         shapes = [(at, tuple(run[name].shape)) for at, run in runs if name in run]

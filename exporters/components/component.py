@@ -55,7 +55,7 @@ def make_component(
         notes=maker.notes,
     )
     if checkpoint.missing:
-        return without_untrained_outputs(exportable, checkpoint.missing, checkpoint.folder.label)
+        return without_untrained_outputs(exportable, checkpoint.model, checkpoint.missing, checkpoint.folder.label)
     return exportable
 
 

@@ -13,29 +13,34 @@ from onnxport.exporters.errors import SourceError
 from onnxport.exporters.exportable import Exportable, to_tensors
 
 
-def without_untrained_outputs(exportable: Exportable, missing: Set[str], label: str) -> Exportable:
+def without_untrained_outputs(exportable: Exportable, model: nn.Module, missing: Set[str], label: str) -> Exportable:
     """Leaves out the outputs that depend on parameters the checkpoint does not have.
 
     transformers fills such parameters with random numbers and only logs it. Which outputs they reach is found by
     changing them and looking.
 
     Args:
-        missing: names of the parameters.
+        model: what the checkpoint was loaded into; `exportable` is made of it.
+        missing: names of its parameters.
         label: what the checkpoint is called.
 
     Raises:
         SourceError: an output that the task needs depends on them.
     """
-    module = exportable.module
+    untrained = [
+        tensor for name, tensor in _named_tensors(model).items() if name in missing and tensor.is_floating_point()
+    ]
     generator = torch.Generator().manual_seed(0)
     inputs = to_tensors(exportable.sample(exportable.example, np.random.default_rng(0)))
     with torch.inference_mode():
         before = {name: tensor.clone() for name, tensor in exportable.run(inputs).items()}
-        for name, tensor in _named_tensors(module).items():
-            if tensor.is_floating_point() and any(name == key or name.endswith("." + key) for key in missing):
-                # Noise, not a shift: a layer norm that follows would take a shift away again.
-                tensor.add_(torch.randn(tensor.shape, generator=generator).to(tensor.dtype))
+        loaded = [tensor.clone() for tensor in untrained]
+        for tensor in untrained:
+            # Noise, not a shift: a layer norm that follows would take a shift away again.
+            tensor.add_(torch.randn(tensor.shape, generator=generator).to(tensor.dtype))
         after = exportable.run(inputs)
+        for tensor, values in zip(untrained, loaded, strict=True):
+            tensor.copy_(values)
     tainted = {name for name in before if not torch.equal(before[name], after[name])}
     some = ", ".join(sorted(missing)[:3]) + (" ..." if len(missing) > 3 else "")
     task = exportable.source.task

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from onnxport.exporters.errors import SignatureError
 from onnxport.exporters.generation.generation import Generation
 
 STEPS = 16
@@ -37,6 +38,9 @@ def generate_greedily(
         steps: tokens to generate in every row; none ends early.
         pad_token_id: passed on.
         options: further keywords of GenerationConfig (decoder_start_token_id).
+
+    Raises:
+        SignatureError: `generate` itself fails.
     """
     from transformers import GenerationConfig, GenerationMixin
 
@@ -52,7 +56,13 @@ def generate_greedily(
     )
     with _config_of(model, plain), torch.inference_mode():
         # The one that all models share: Whisper's own adds prompts, timestamps and windows of 30 seconds.
-        answer = GenerationMixin.generate(model, **given)
+        try:
+            answer = GenerationMixin.generate(model, **given)
+        except Exception as e:
+            reason = next((line.strip() for line in str(e).splitlines() if line.strip()), "no message")
+            raise SignatureError(
+                f"transformers' generate fails on {type(model).__name__}: {type(e).__name__}: {reason[:300]}"
+            ) from e
     logits = torch.stack(list(answer.logits), dim=1).float()
     top = logits.topk(min(_RUNNERS_UP, logits.shape[-1]), dim=-1)
     return Generation(

@@ -251,7 +251,7 @@ class DecoderInputs:
             told = [np.asarray(self.text.tokenizer(text, verbose=False)[IDS], dtype=np.int64) for text in TEXTS]
             rows = [row[:longest] for row in told if len(row)]
         if pass_window and self.window is not None and self.window <= min(longest, _LONG_PROMPT):
-            rows[1] = self._ids((self.window,), rng)
+            rows[0] = self._ids((self.window,), rng)  # the first, as a static batch may have no other
         return self._pad_left(rows)
 
     def _pad_left(self, rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

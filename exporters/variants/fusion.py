@@ -138,7 +138,7 @@ def _fuse_exported(source: Path, target: Path, children: Children, disabled: Seq
             "exported"
         )
     elif not any(key in fusions for key in _ATTENTION):
-        notes.append(f"attention was left as single operators: {result['by']} has none that is faster on this CPU")
+        notes.append(f"attention was left as single operators: no pattern of {result['by']} matched it")
     return FusedGraph(target if result["changed"] else source, fusions, tuple(notes))
 
 
