@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -20,7 +19,7 @@ import pytest
 import torch
 import transformers
 
-from onnxport.exporters.environment import cpu_features
+from int8_sums import EXACT_INT8_SUMS
 from onnxport.exporters.errors import VariantError
 from onnxport.exporters.graph import FusionHints, Graph, Variant
 from onnxport.exporters.onnx_writer import split_large, write_model
@@ -155,8 +154,6 @@ def as_onnx(variant: Variant) -> onnx.ModelProto:
 
 
 ALLOWED = {"base": 1e-5, "optimized": 1e-5, "ort": 1e-5, "fp16": 1e-2, "int8": 0.15}
-# Elsewhere on x86, sums of products of 8 bits are cut off at 16 bits, and weights as wide as these reach that.
-EXACT_INT8_SUMS = platform.machine() not in ("x86_64", "AMD64") or {"avx512_vnni", "avx_vnni"} & set(cpu_features())
 
 
 def agrees(exported: Exported, variant: Variant) -> bool:

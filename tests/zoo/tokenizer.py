@@ -11,9 +11,7 @@ VOCABULARY += [*"abcdefghijklmnopqrstuvwxyz0123456789.,?!", *(f"##{c}" for c in 
 VOCABULARY += ["the", "graph", "runtime", "was", "and", "in", "same", "who", "won", "meeting"]
 
 
-def write_tokenizer(
-    folder: Path, *, token_types: bool = True, pad: str = "[PAD]", padding_side: str = "right"
-) -> None:
+def write_tokenizer(folder: Path, *, token_types: bool = True, pad: str = "[PAD]", padding_side: str = "right") -> None:
     """A real WordPiece tokenizer over letters and a few words."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
