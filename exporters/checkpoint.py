@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from onnxport.exporters.errors import SourceError
-from onnxport.exporters.hub_options import HubOptions
+from onnxport.exporters.hub_options import HubOptions, require_no_code
 from onnxport.exporters.manifest import Source
 from onnxport.exporters.preprocessing import Processors, load_processors
 from onnxport.exporters.recipe import Recipe
@@ -92,6 +92,7 @@ def _load_config(folder: CheckpointFolder, hub: HubOptions) -> Any:
     try:
         config = AutoConfig.from_pretrained(folder.path, trust_remote_code=hub.trust_remote_code, local_files_only=True)
     except Exception as e:
+        require_no_code(e, folder.label)
         raise SourceError(f"config.json of {folder.label} cannot be read: {_reason(e)}") from e
     return config
 
@@ -117,6 +118,7 @@ def _load_model(
             output_loading_info=True,
         )
     except Exception as e:
+        require_no_code(e, folder.label)
         raise SourceError(f"the weights of {folder.label} cannot be loaded: {_reason(e)}") from e
     model.eval()
     return model, set(info["missing_keys"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from onnxport.exporters.errors import SourceError
+
 
 @dataclass(frozen=True)
 class HubOptions:
@@ -23,3 +25,16 @@ class HubOptions:
     cache_dir: Path | None = None
     offline: bool = False
     trust_remote_code: bool = False
+
+
+def require_no_code(error: Exception, label: str) -> None:
+    """Tells of code that was not run, where that is the error: transformers names its own argument and not the flag.
+
+    Raises:
+        SourceError: transformers refused to run Python code that the checkpoint `label` brings.
+    """
+    if "trust_remote_code=True" in str(error):
+        raise SourceError(
+            f"{label} brings Python code of its own (auto_map in its settings), which is not run unasked; read it, and "
+            "pass --trust-remote-code if it may run"
+        ) from error

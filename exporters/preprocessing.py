@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxport.exporters.errors import SourceError
+from onnxport.exporters.hub_options import require_no_code
 from onnxport.exporters.sentence_modules import MODULES, read_stage_entries
 
 # Everything beside the weights that a consumer of the checkpoint reads.
@@ -95,6 +96,7 @@ def load_tokenizer(folder: Path, *, trust_remote_code: bool) -> Any | None:
             tokenizer = _for_plain_text(tokenizer)
         ids = tokenizer("one two")["input_ids"]
     except Exception as e:
+        require_no_code(e, folder.name)
         raise SourceError(
             f"the tokenizer of {folder.name} cannot be loaded ({type(e).__name__}: {_first_line(e)}); mend its "
             "files, or remove them to export without a tokenizer"
@@ -137,6 +139,7 @@ def load_feature_extractor(folder: Path, *, trust_remote_code: bool) -> Any | No
     try:
         return AutoFeatureExtractor.from_pretrained(folder, trust_remote_code=trust_remote_code, local_files_only=True)
     except Exception as e:
+        require_no_code(e, folder.name)
         raise SourceError(
             f"the feature extractor of {folder.name} cannot be loaded ({type(e).__name__}: {_first_line(e)}); mend "
             "preprocessor_config.json, or remove it to export with the defaults of its class"
@@ -168,6 +171,7 @@ def load_image_processor(folder: Path, *, trust_remote_code: bool) -> Any | None
             folder, trust_remote_code=trust_remote_code, local_files_only=True, **which
         )
     except Exception as e:
+        require_no_code(e, folder.name)
         raise SourceError(
             f"the image processor of {folder.name} cannot be loaded ({type(e).__name__}: {_first_line(e)}); mend "
             "preprocessor_config.json, or remove it to take the size of the images from config.json"

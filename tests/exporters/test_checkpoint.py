@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from onnxport.exporters.cli.app import run
 from onnxport.exporters.errors import OnnxportError, RecipeError, SourceError, TaskError
 from onnxport.exporters.exportable import Exportable
 from onnxport.exporters.hub_options import HubOptions
@@ -253,6 +254,21 @@ def test_the_length_of_sentence_transformers_is_no_more_than_the_model_s(
     (folder / "1_Pooling" / "config.json").write_text("{}")
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 9999}')
     assert load(folder).preprocessing.max_length == 64
+
+
+def test_code_of_a_checkpoint_is_not_run_unasked(
+    make_checkpoint: MakeCheckpoint, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = copytree(make_checkpoint("bert"), tmp_path / "bert")
+    (folder / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    edit_config(folder, model_type="own", auto_map={"AutoConfig": "own.Config", "AutoModel": "own.Model"})
+    assert run(["export", str(folder), str(tmp_path / "out")]) == 2
+    told = capsys.readouterr().err
+    assert "brings Python code of its own" in told
+    assert "pass --trust-remote-code" in told
+    assert "Traceback" not in told
+    assert not (tmp_path / "ran").exists()
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_wrong_task_is_told_before_the_weights_are_read(make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:

@@ -272,7 +272,15 @@ class TestLoading:
 
     @pytest.mark.parametrize(
         ("content", "told"),
-        [("{", "cannot be read"), ("[]", "holds a list"), ('{"image_processor_type": "NoSuch"}', "cannot be loaded")],
+        [
+            ("{", "cannot be read"),
+            ("[]", "holds a list"),
+            ('{"image_processor_type": "NoSuch"}', "cannot be loaded"),
+            (
+                '{"image_processor_type": "Own", "auto_map": {"AutoImageProcessor": "own.Own"}}',
+                "pass --trust-remote-code",
+            ),
+        ],
     )
     def test_broken(self, tmp_path: Path, content: str, told: str) -> None:
         (tmp_path / "preprocessor_config.json").write_text(content)
