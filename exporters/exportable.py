@@ -133,6 +133,8 @@ def _require_option(module: nn.Module, extra: str) -> None:
 
 
 def _unknown_output(extra: str) -> SignatureError:
+    if extra in EXTRA_OUTPUTS:
+        return SignatureError(f"--output {extra}: the model returns no such output; leave it out")
     return SignatureError(
         f"--output {extra}: the model returns no such output; {expected_one_of(extra, EXTRA_OUTPUTS)}"
     )

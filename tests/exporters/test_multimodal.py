@@ -139,6 +139,15 @@ def test_split_gives_the_towers_their_own_graphs(folder: Write, tmp_path: Path) 
     assert not np.allclose(np.linalg.norm(embeds, axis=-1), 1)
 
 
+def test_an_output_that_a_dual_encoder_keeps_to_its_towers_is_refused(
+    folder: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["export", str(folder(CLIP)), str(tmp_path / "out"), "--output", "hidden_states"]) == 2
+    told = capsys.readouterr().err
+    assert "--output hidden_states: the model returns no such output; leave it out" in told
+    assert "Traceback" not in told
+
+
 def test_a_split_of_one_tower_is_refused(folder: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     assert run(["export", str(folder("layoutlm token-classification")), str(out), "--split"]) == 2
