@@ -13,10 +13,11 @@ from onnxport.exporters.errors import SourceError
 from onnxport.exporters.hub_options import require_no_code
 from onnxport.exporters.sentence_modules import MODULES, read_stage_entries
 
+_GENERATION = "generation_config.json"
 # Everything beside the weights that a consumer of the checkpoint reads.
 _COPIED = (
     "config.json",
-    "generation_config.json",
+    _GENERATION,
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -66,6 +67,9 @@ def load_processors(folder: Path, *, trust_remote_code: bool) -> Processors:
     Raises:
         SourceError: files are there, but what they describe cannot be loaded.
     """
+    if (folder / _GENERATION).is_file():
+        # transformers passes over one that is damaged, and it would be copied into the bundle.
+        _read_object(folder, _GENERATION)
     return Processors(
         tokenizer=load_tokenizer(folder, trust_remote_code=trust_remote_code),
         feature_extractor=load_feature_extractor(folder, trust_remote_code=trust_remote_code),
@@ -188,16 +192,26 @@ def _read_processors(folder: Path, part: str) -> list[dict[str, Any]]:
     for name in ("processor_config.json", "preprocessor_config.json"):
         if not (folder / name).is_file():
             continue
-        try:
-            content = json.loads((folder / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as e:
-            raise SourceError(f"{name} of {folder.name} cannot be read ({_first_line(e)}); mend or remove it") from e
-        if not isinstance(content, dict):
-            raise SourceError(f"{name} of {folder.name} holds a {type(content).__name__}, expected an object")
+        content = _read_object(folder, name)
         described = content.get(part) if name == "processor_config.json" else content
         if isinstance(described, dict):
             found.append(described)
     return found
+
+
+def _read_object(folder: Path, name: str) -> dict[str, Any]:
+    """What a file of settings says.
+
+    Raises:
+        SourceError: it holds something else than a JSON object.
+    """
+    try:
+        content = json.loads((folder / name).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as e:
+        raise SourceError(f"{name} of {folder.name} cannot be read ({_first_line(e)}); mend or remove it") from e
+    if not isinstance(content, dict):
+        raise SourceError(f"{name} of {folder.name} holds a {type(content).__name__}, expected an object")
+    return content
 
 
 def copy_files(folder: Path, tokenizer: Any | None, target: Path) -> tuple[str, ...]:

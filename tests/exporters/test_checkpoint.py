@@ -160,6 +160,7 @@ def damage_header(path: Path) -> None:
         (lambda folder: (folder / "config.json").write_text("{"), "config.json of .* cannot be read"),
         (lambda folder: (folder / "config.json").write_text('{"model_type": "nothing"}'), "config.json of .* cannot"),
         (lambda folder: (folder / "config.json").unlink(), "is no checkpoint: no config.json"),
+        (lambda folder: (folder / "generation_config.json").write_text("{"), "generation_config.json of .* cannot be"),
         (lambda folder: (folder / "tokenizer.json").write_text("{}"), "tokenizer of .* cannot be loaded"),
         (lambda folder: (folder / "tokenizer.json").unlink(), "no vocabulary"),
     ],
