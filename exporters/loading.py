@@ -53,10 +53,14 @@ class Loaded:
             SourceError: there is none of that name, or several and no name.
         """
         if name is not None and name not in self.components:
+            raise SourceError(f"{self.source.model} has no component {name!r}; it has {', '.join(self.components)}")
+        if name is not None:
+            return self.components[name]
+        if len(self.components) > 1:
             raise SourceError(
                 f"{self.source.model} has the components {', '.join(self.components)}, and what was asked is known of "
-                "models with a single graph; name one with --component where there is that flag, or export a bundle and "
-                "run onnxport verify BUNDLE --against it"
+                "models with a single graph; name one with --component where there is that flag, or export a bundle "
+                "and run onnxport verify BUNDLE --against it"
             )
         return next(iter(self.components.values()))
 
