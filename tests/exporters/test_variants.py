@@ -346,6 +346,9 @@ def test_an_unknown_model_type_has_its_layers_fused_and_its_attention_left(bert:
     assert max(differences(bert, variant)) < ALLOWED["optimized"]
 
 
+@pytest.mark.skipif(
+    transformers.__version__.startswith("4."), reason="in graphs of transformers 4, the number of heads can be read"
+)
 def test_hints_that_do_not_fit_leave_attention_unfused_and_it_is_said(bert: Exported, tmp_path: Path) -> None:
     graph = Graph("model", bert.graph.path, bert.graph.contract, FusionHints("bert", 5, 64))
     variant = VariantBuilder(graph, tmp_path / "out", tmp_path / "work").build("optimized")
