@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +24,7 @@ from torch import Tensor, nn
 from onnxport.exporters.axes import known_static
 from onnxport.exporters.errors import SignatureError, SourceError
 from onnxport.exporters.exportable import Arrays, Exportable, Sampler
+from onnxport.exporters.inputs.seed import seeded
 from onnxport.exporters.manifest import Source
 from onnxport.exporters.recipe import Recipe
 from onnxport.exporters.suggestion import expected_one_of
@@ -278,7 +278,7 @@ def _cases(sample: Sampler, example: Mapping[str, int], dynamic: list[str], suit
     """
 
     def case(name: str, sizes: Mapping[str, int]) -> Case:
-        return Case(name, sample(sizes, np.random.default_rng(zlib.crc32(name.encode()))))
+        return Case(name, sample(sizes, seeded(name)))
 
     if not dynamic:
         return [case(f"values.{i}", example) for i in range({"quick": 1, "standard": 3}.get(suite, 6))]

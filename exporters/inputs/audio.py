@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from onnxport.exporters.inputs.audio_layout import (
     find_layout,
     require_fit,
 )
+from onnxport.exporters.inputs.seed import seeded
 from onnxport.exporters.manifest import Preprocessing
 from onnxport.verify.cases import Case
 from onnxport.verify.contract import AxisRange, Dim, Vocabulary
@@ -136,7 +136,7 @@ class AudioInputs:
         cases = []
         for sizes in (self._sizes(batch, length) for batch, length in pairs):
             name = f"random.{'x'.join(map(str, sizes.values()))}"
-            cases.append(self._case(name, self.sample(sizes, _rng(name))))
+            cases.append(self._case(name, self.sample(sizes, seeded(name))))
         return cases
 
     def _padded(self) -> list[Case]:
@@ -149,7 +149,7 @@ class AudioInputs:
         shortest = min(self.shortest, length)
         cases = []
         for side in ("right", "left"):
-            inputs = self.sample(sizes, _rng(f"padding.{side}"))
+            inputs = self.sample(sizes, seeded(f"padding.{side}"))
             for row, kept in zip(range(sizes[self.batch]), (max(length // 2, shortest), shortest), strict=False):
                 padded = slice(kept, None) if side == "right" else slice(None, length - kept)
                 self._along(inputs[self.principal][row], padded)[...] = self._padding_value
@@ -160,7 +160,7 @@ class AudioInputs:
     def _sounds(self, suite: str) -> list[Case]:
         """Audio through the feature extractor."""
         rate = int(self.extractor.sampling_rate)
-        rng = _rng("audio")
+        rng = seeded("audio")
         kinds = {
             "audio.lengths": [
                 waveforms.voice(0.31, rate, rng),
@@ -179,7 +179,7 @@ class AudioInputs:
     def _odd_values(self) -> list[Case]:
         """One value everywhere, and values far outside of what normalised audio has."""
         sizes = self._sizes(1, self.traced + 4)
-        inputs = {name: self.sample(sizes, _rng(name)) for name in ("values.zero", "values.large")}
+        inputs = {name: self.sample(sizes, seeded(name)) for name in ("values.zero", "values.large")}
         inputs["values.zero"][self.principal][...] = 0
         inputs["values.large"][self.principal][...] *= 20
         return [self._case(name, arrays) for name, arrays in inputs.items()]
@@ -263,7 +263,7 @@ def _with_shortest(maker: AudioInputs, layout: AudioLayout, module: nn.Module, c
     Raises:
         SourceError: the model fails on what the extractor makes.
     """
-    sound = waveforms.voice(0.31, int(maker.extractor.sampling_rate), _rng("audio"))
+    sound = waveforms.voice(0.31, int(maker.extractor.sampling_rate), seeded("audio"))
     made = extract(maker.extractor, [sound] * 2)
     arrays = {name: maker._typed(name, made[name]) for name in layout.inputs}
     require_fit(module, layout, arrays, maker.extractor, config)
@@ -272,10 +272,6 @@ def _with_shortest(maker: AudioInputs, layout: AudioLayout, module: nn.Module, c
     fails, works = 0, maker.traced
     while works - fails > 1:
         middle = (fails + works) // 2
-        inputs = maker.sample({maker.batch: 1, maker.length: middle}, _rng("shortest"))
+        inputs = maker.sample({maker.batch: 1, maker.length: middle}, seeded("shortest"))
         fails, works = (fails, middle) if failure(module, inputs) is None else (middle, works)
     return replace(maker, shortest=works)
-
-
-def _rng(name: str) -> np.random.Generator:
-    return np.random.default_rng(zlib.crc32(name.encode()))

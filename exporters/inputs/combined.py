@@ -7,7 +7,6 @@ share one. OWL-ViT has the same number of texts for each image, which makes the 
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from onnxport.exporters.axes import known_static
 from onnxport.exporters.errors import RecipeError, SignatureError
 from onnxport.exporters.exportable import Arrays, to_tensors
 from onnxport.exporters.inputs import call_options
+from onnxport.exporters.inputs.seed import seeded
 from onnxport.exporters.manifest import Preprocessing
 from onnxport.exporters.suggestion import expected_one_of
 from onnxport.verify.cases import Case
@@ -172,7 +172,7 @@ class CombinedInputs:
         return list(combined.values())
 
     def _drawn(self, part: Part, sizes: Mapping[str, int], name: str) -> Case:
-        rng = np.random.default_rng(zlib.crc32(f"{part.kind} {name}".encode()))
+        rng = seeded(f"{part.kind} {name}")
         wanted = {axis: sizes.get(axis, size) for axis, size in part.example.items()}
         return Case(name, part.sample(wanted, rng))
 

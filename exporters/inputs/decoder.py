@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ import numpy as np
 from onnxport.exporters.axes import named_axes
 from onnxport.exporters.exportable import Arrays
 from onnxport.exporters.generation.decoder_loop import PAST, PRESENT, position_ids
+from onnxport.exporters.inputs.seed import seeded
 from onnxport.exporters.inputs.text import MASK, TEXTS, TextInputs, text_inputs
 from onnxport.exporters.manifest import Preprocessing
 from onnxport.verify.cases import Case
@@ -181,9 +181,9 @@ class DecoderInputs:
         """Nothing is masked. A cache of more tokens than are worth running is `random` too."""
         if random or past > self.longest:
             axes = self.axes_named
-            inputs = self.sample({axes.batch: batch, axes.past: past, axes.sequence: new}, _rng(name))
+            inputs = self.sample({axes.batch: batch, axes.past: past, axes.sequence: new}, seeded(name))
             return Case(name, inputs, MASK)
-        ids = self._ids((batch, past + new), _rng(name))
+        ids = self._ids((batch, past + new), seeded(name))
         return self._continued(name, ids, np.ones_like(ids), past)
 
     def _fit(self, batch: int, past: int, new: int) -> tuple[int, int, int]:
@@ -211,7 +211,7 @@ class DecoderInputs:
             real = _real(name, batch, past + new)
             if (real.sum(axis=1) < 1).any() or past + new < 2:
                 continue
-            ids = np.where(real == 1, self._ids(real.shape, _rng(name)), self.text.pad_token_id)
+            ids = np.where(real == 1, self._ids(real.shape, seeded(name)), self.text.pad_token_id)
             cases.append(self._continued(name, ids, real, past))
         return cases
 
@@ -244,7 +244,7 @@ class DecoderInputs:
             pass_window: adds a row that nearly fills the window, if there is one that a prompt can fill: what follows
                 passes it.
         """
-        rng = _rng("prompts")
+        rng = seeded("prompts")
         if self.text.tokenizer is None:
             rows = [self._ids((min(length, longest),), rng) for length in (9, 3, 6)]
         else:
@@ -288,7 +288,7 @@ class DecoderInputs:
 
     def _continued(self, name: str, ids: np.ndarray, mask: np.ndarray, past: int) -> Case:
         """The case in which the first `past` of the tokens were read before, by the model itself."""
-        held = self._random_cache(len(ids), 0, _rng(name))
+        held = self._random_cache(len(ids), 0, seeded(name))
         if past:
             outputs = self.run(self._inputs(ids[:, :past], mask[:, :past], held))
             held = {name: outputs[PRESENT + name.removeprefix(PAST)] for name in self.cache}
@@ -366,7 +366,3 @@ def _real(name: str, batch: int, length: int) -> np.ndarray:
         real[0, :half] = 0
         real[1:2, : length - 1] = 0
     return real
-
-
-def _rng(name: str) -> np.random.Generator:
-    return np.random.default_rng(zlib.crc32(name.encode()))

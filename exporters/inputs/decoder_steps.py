@@ -6,7 +6,6 @@ sizes of all kinds, and real: the encoder is run on its own cases, and the decod
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from onnxport.exporters.components.encoder_decoder_modules import IDS, STATES_MASK
 from onnxport.exporters.exportable import Arrays
+from onnxport.exporters.inputs.seed import seeded
 from onnxport.exporters.manifest import Preprocessing
 from onnxport.verify.cases import Case
 from onnxport.verify.contract import AxisRange, Dim, Vocabulary
@@ -124,7 +124,7 @@ class DecoderSteps:
             known |= {NEW: new, PAST: past}
             sizes = {axis: self.static.get(axis, known[axis]) for axis in self.axes}
             name = f"random.{'x'.join(str(size) for size in sizes.values())}"
-            cases.append(self._case(name, self.sample(sizes, _rng(name))))
+            cases.append(self._case(name, self.sample(sizes, seeded(name))))
             if self.has_mask and sizes[self.names.states] > 1:
                 cases += self._padded(sizes) if batch > 1 else []
         cases += [self._case(name, inputs) for name, inputs in self.real(suite).items()]
@@ -145,7 +145,7 @@ class DecoderSteps:
     def _padded(self, sizes: Mapping[str, int]) -> list[Case]:
         """Random states of which the rows have fewer and fewer real ones, on the right."""
         name = f"padding.random.{'x'.join(str(size) for size in sizes.values())}"
-        inputs = self.sample(sizes, _rng(name))
+        inputs = self.sample(sizes, seeded(name))
         mask = inputs[STATES_MASK]
         for row in range(1, len(mask)):
             real = max(sizes[self.names.states] * (len(mask) - row) // len(mask), 1)
@@ -161,7 +161,3 @@ def draw_ids(shape: tuple[int, ...], vocab_size: int, pad_token_id: int, rng: np
     ids = rng.integers(0, vocab_size - 1, shape)
     ids += ids >= pad_token_id
     return ids.astype(np.int64)
-
-
-def _rng(name: str) -> np.random.Generator:
-    return np.random.default_rng(zlib.crc32(name.encode()))

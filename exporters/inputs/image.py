@@ -7,7 +7,6 @@ a position table, a window or an anchor of one size is easily baked into a graph
 from __future__ import annotations
 
 import inspect
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from onnxport.exporters.exportable import Arrays
 from onnxport.exporters.inputs.image_geometry import BATCH, CHANNELS, HEIGHT, PIXELS, WIDTH, Geometry, find_geometry
 from onnxport.exporters.inputs.picture_processor import PictureProcessor
 from onnxport.exporters.inputs.pictures import PICTURES
+from onnxport.exporters.inputs.seed import seeded
 from onnxport.exporters.manifest import ImagePreprocessing, Preprocessing
 from onnxport.verify.cases import Case
 from onnxport.verify.contract import AxisRange, Dim, Vocabulary
@@ -168,7 +168,7 @@ class ImageInputs:
         for sizes in asked:
             shape = [sizes[dim] if isinstance(dim, str) else dim for dim in self.inputs[PIXELS]]
             name = f"random.{'x'.join(map(str, shape))}"
-            cases.append(Case(name, self.sample(sizes, _rng(name))))
+            cases.append(Case(name, self.sample(sizes, seeded(name))))
         return cases
 
     def _of_pictures(self, suite: str) -> list[Case]:
@@ -185,7 +185,7 @@ class ImageInputs:
             made = self.pictures.at_size(kinds, (self.height, self.width), exactly=not self._any_size)
             if made is not None:
                 rows, _, height, width = made[PIXELS].shape
-                inputs = self.sample(self._sizes(rows, height, width), _rng(name))
+                inputs = self.sample(self._sizes(rows, height, width), seeded(name))
                 inputs |= {key: made[key].astype(array.dtype) for key, array in inputs.items() if key in made}
                 cases.append(Case(name, inputs))
         return cases
@@ -193,7 +193,7 @@ class ImageInputs:
     def _odd_values(self) -> list[Case]:
         """Zeros, the lowest values, and both ends of the range side by side."""
         inputs = {
-            name: self.sample(self._sizes(1), _rng(name))
+            name: self.sample(self._sizes(1), seeded(name))
             for name in ("pixels.zeros", "pixels.negative", "pixels.bounds")
         }
         inputs["pixels.zeros"][PIXELS][...] = 0
@@ -208,7 +208,7 @@ class ImageInputs:
         """Images that fill a part of their row, as a processor pads them: below, and to the right of the last one."""
         if MASK not in self.names:
             return []
-        inputs = self.sample(self._sizes(3), _rng("padding.mixed"))
+        inputs = self.sample(self._sizes(3), seeded("padding.mixed"))
         mask = inputs[MASK]
         mask[0, mask.shape[1] * 2 // 3 :, :] = 0
         mask[-1, :, mask.shape[2] // 2 :] = 0
@@ -272,7 +272,3 @@ def picture_side(config: Any) -> int:
 def _unit_range(geometry: Geometry) -> tuple[np.ndarray, np.ndarray]:
     channels = int(geometry.dims[CHANNELS])
     return np.full(channels, -1, dtype=np.float32), np.full(channels, 1, dtype=np.float32)
-
-
-def _rng(name: str) -> np.random.Generator:
-    return np.random.default_rng(zlib.crc32(name.encode()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ import numpy as np
 
 from onnxport.exporters.errors import SignatureError
 from onnxport.exporters.exportable import Arrays
+from onnxport.exporters.inputs.seed import seeded
 from onnxport.exporters.inputs.text import TextInputs, text_inputs
 from onnxport.exporters.manifest import Preprocessing
 from onnxport.verify.cases import Case
@@ -85,7 +85,7 @@ class LayoutInputs:
             shape = case.inputs["input_ids"].shape
             sizes = dict(zip(self.text.token_axes, shape, strict=True))
             real = case.name.startswith("text")
-            boxes = self._in_lines(shape) if real else self._scattered(sizes, _rng(f"boxes {case.name}"))
+            boxes = self._in_lines(shape) if real else self._scattered(sizes, seeded(f"boxes {case.name}"))
             if case.mask is not None:
                 boxes[case.inputs[case.mask] == 0] = 0
             cases.append(Case(case.name, self._with_boxes(dict(case.inputs), boxes), case.mask))
@@ -97,7 +97,7 @@ class LayoutInputs:
         sizes = {axis: self.axes[axis].fixed or size for axis, size in zip(axes, (2, 7), strict=False)}
         cases = []
         for name, corners in {"boxes.page": [(0, 1)], "boxes.corners": [(0, 0), (1, 1)]}.items():
-            tokens = self.text.sample(sizes, _rng(name))
+            tokens = self.text.sample(sizes, seeded(name))
             shape = tokens["input_ids"].shape
             kinds = np.array([[start * self.page] * 2 + [end * self.page] * 2 for start, end in corners])
             boxes = np.broadcast_to(kinds[np.arange(shape[-1]) % len(kinds)], (*shape, 4)).astype(np.int64)
@@ -141,7 +141,3 @@ def layout_inputs(checkpoint: Checkpoint) -> LayoutInputs:
     accepted = inspect.signature(checkpoint.model.forward).parameters
     order = tuple(name for name in accepted if name in text.names or name == BOX)
     return LayoutInputs(text, order, page=min(_PAGE, table - 1))
-
-
-def _rng(name: str) -> np.random.Generator:
-    return np.random.default_rng(zlib.crc32(name.encode()))

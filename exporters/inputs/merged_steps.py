@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -11,6 +10,7 @@ import numpy as np
 from onnxport.exporters.components.encoder_decoder_modules import IDS, STATES
 from onnxport.exporters.exportable import Arrays
 from onnxport.exporters.inputs.decoder_steps import PAST, DecoderSteps
+from onnxport.exporters.inputs.seed import seeded
 from onnxport.exporters.manifest import Preprocessing
 from onnxport.verify.cases import Case
 from onnxport.verify.contract import AxisRange, Dim, Vocabulary
@@ -77,10 +77,7 @@ class MergedSteps:
             for word, steps in (("first", self.first), ("next", self.further))
             for case in steps.cases(suite)
         ]
-        return [
-            replace(case, inputs=self._whole(case.inputs, np.random.default_rng(zlib.crc32(case.name.encode()))))
-            for case in made
-        ]
+        return [replace(case, inputs=self._whole(case.inputs, seeded(case.name))) for case in made]
 
     def _whole(self, given: Mapping[str, np.ndarray], rng: np.random.Generator) -> Arrays:
         cached = STATES not in given

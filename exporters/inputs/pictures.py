@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping
 
 import numpy as np
+
+from onnxport.exporters.inputs.seed import seeded
 
 Picture = np.ndarray
 
@@ -17,7 +18,7 @@ def _gradient(side: int) -> Picture:
 
 
 def _noise(side: int) -> Picture:
-    return np.random.default_rng(zlib.crc32(b"noise")).integers(0, 256, (side, side, 3), dtype=np.uint8)
+    return seeded("noise").integers(0, 256, (side, side, 3), dtype=np.uint8)
 
 
 def _flat(*colour: int) -> Callable[[int], Picture]:

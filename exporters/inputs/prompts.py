@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ import numpy as np
 from onnxport.exporters.axes import named_axes
 from onnxport.exporters.errors import SignatureError
 from onnxport.exporters.exportable import Arrays
+from onnxport.exporters.inputs.seed import seeded
 from onnxport.exporters.manifest import Preprocessing
 from onnxport.verify.cases import Case
 from onnxport.verify.contract import AxisRange, Dim, Vocabulary
@@ -101,18 +101,18 @@ class PromptInputs:
         cases = {}
         for asked in _SIZES[suite]:
             sizes = self._sizes(asked)
-            name = f"points.{'x'.join(map(str, self.sample(sizes, _rng('shape'))[LABELS].shape))}"
-            cases[name] = self.sample(sizes, _rng(name))
+            name = f"points.{'x'.join(map(str, self.sample(sizes, seeded('shape'))[LABELS].shape))}"
+            cases[name] = self.sample(sizes, seeded(name))
         if suite != "quick":
             for name, label in {"labels.inside": INSIDE, "labels.beside": BESIDE, "labels.none": NO_POINT}.items():
-                cases[name] = self.sample(self._sizes((1, 2, 3)), _rng(name))
+                cases[name] = self.sample(self._sizes((1, 2, 3)), seeded(name))
                 cases[name][LABELS][...] = label
-            padded = self.sample(self._sizes((3, 2, 5)), _rng("labels.padded"))
+            padded = self.sample(self._sizes((3, 2, 5)), seeded("labels.padded"))
             where = np.broadcast_to(np.arange(padded[LABELS].shape[-1]) >= 2, padded[LABELS].shape).copy()
             where[0] = False
             padded[LABELS][where] = PADDING
             padded[POINTS][where] = PADDING
-            corners = self.sample(self._sizes((1, 1, 4)), _rng("points.corners"))
+            corners = self.sample(self._sizes((1, 1, 4)), seeded("points.corners"))
             ends = np.array([[0, 0], [0, 1], [1, 0], [1, 1]]) * self.image_size
             corners[POINTS][...] = ends[np.arange(corners[POINTS].shape[-2]) % 4]
             cases |= {"labels.padded": padded, "points.corners": corners}
@@ -155,7 +155,3 @@ def prompt_inputs(checkpoint: Checkpoint, embeddings: tuple[int, ...] = ()) -> P
         image_size=size,
         dtype=str(checkpoint.dtype).removeprefix("torch."),
     )
-
-
-def _rng(name: str) -> np.random.Generator:
-    return np.random.default_rng(zlib.crc32(name.encode()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +22,7 @@ from onnxport.exporters.components.encoder_decoder_modules import (
 from onnxport.exporters.exportable import Arrays, to_tensors
 from onnxport.exporters.inputs import InputMaker, call_options
 from onnxport.exporters.inputs.decoder_steps import NEW, PAST, draw_ids
+from onnxport.exporters.inputs.seed import seeded
 from onnxport.verify.cases import Case
 
 # What the caches of one case may take: those of Whisper's 1500 states are 490 MB a row, in and out.
@@ -87,7 +87,7 @@ class RealSteps:
         return steps
 
     def _ids(self, name: str, rows: int, length: int) -> np.ndarray:
-        rng = np.random.default_rng(zlib.crc32(name.encode()))
+        rng = seeded(name)
         ids = draw_ids((rows, length), self.vocab_size, self.pad_token_id, rng)
         ids[:, 0] = self.start_token_id
         return ids

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from torch import nn
 from onnxport.exporters.axes import token_axes
 from onnxport.exporters.errors import RecipeError, SignatureError, SourceError
 from onnxport.exporters.exportable import Arrays
+from onnxport.exporters.inputs.seed import seeded
 from onnxport.exporters.manifest import Preprocessing
 from onnxport.verify.cases import Case
 from onnxport.verify.contract import AxisRange, Dim, Vocabulary
@@ -164,7 +164,7 @@ class TextInputs:
         cases = []
         for sizes in (self._sizes(batch, sequence) for batch, sequence in pairs):
             name = f"random.{'x'.join(str(sizes[axis]) for axis in self.token_axes)}"
-            cases.append(self._case(name, self.sample(sizes, _rng(name))))
+            cases.append(self._case(name, self.sample(sizes, seeded(name))))
         return cases
 
     def _case(self, name: str, inputs: Arrays) -> Case:
@@ -173,7 +173,7 @@ class TextInputs:
     def _odd_values(self) -> list[Case]:
         """The ends of the allowed range, one id everywhere, and the last token type alone."""
         sizes = self._sizes(2, 8)
-        inputs = {name: self.sample(sizes, _rng(name)) for name in ("ids.same", "ids.bounds", "types.last")}
+        inputs = {name: self.sample(sizes, seeded(name)) for name in ("ids.same", "ids.bounds", "types.last")}
         inputs["ids.same"]["input_ids"][...] = 0
         inputs["ids.bounds"]["input_ids"][...] = np.where(
             np.arange(sizes[self.token_axes[-1]]) % 2, self.vocab_size - 1, 0
@@ -195,7 +195,7 @@ class TextInputs:
         shapes["interleaved"] = np.arange(length) % 3 != 1
         cases = []
         for kind, row in shapes.items():
-            inputs = self.sample(sizes, _rng(f"padding.{kind}"))
+            inputs = self.sample(sizes, seeded(f"padding.{kind}"))
             mask = inputs[MASK].reshape(-1, length)
             mask[0] = row
             if len(mask) > 1:
@@ -355,10 +355,6 @@ def _longest_case(limit: int | None, config: Any, *, full: bool) -> int:
     if limit is None:
         return min(512, affordable)
     return limit if full else min(limit, affordable)
-
-
-def _rng(name: str) -> np.random.Generator:
-    return np.random.default_rng(zlib.crc32(name.encode()))
 
 
 def _unique(cases: list[Case]) -> list[Case]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ import numpy as np
 from onnxport.exporters.axes import named_axes
 from onnxport.exporters.errors import SignatureError
 from onnxport.exporters.exportable import Arrays
+from onnxport.exporters.inputs.seed import seeded
 from onnxport.exporters.manifest import Preprocessing
 from onnxport.verify.cases import Case
 from onnxport.verify.contract import AxisRange, Dim, Vocabulary
@@ -80,7 +80,7 @@ class TimeSeriesInputs:
         cases = []
         for batch in sizes:
             name = f"random.{batch}"
-            cases.append(Case(name, self.sample({self.batch: batch}, _rng(name))))
+            cases.append(Case(name, self.sample({self.batch: batch}, seeded(name))))
         kinds = self._series()
         if suite == "quick":
             kinds = {name: kinds[name] for name in ("series.seasonal", "series.walk")}
@@ -90,7 +90,7 @@ class TimeSeriesInputs:
     def _series(self) -> dict[str, np.ndarray]:
         """What series look like: [context length, channels], each channel with a phase of its own."""
         steps = np.arange(self.context_length)[:, None] + 3 * np.arange(self.channels)[None, :]
-        noise = _rng("series").normal(size=steps.shape)
+        noise = seeded("series").normal(size=steps.shape)
         kinds = {
             "series.seasonal": 20 + 0.05 * steps + 4 * np.sin(2 * np.pi * steps / 24) + 0.5 * noise,
             "series.walk": np.cumsum(noise, axis=0),
@@ -139,7 +139,3 @@ def _size(config: Any, name: str, kind: str) -> int:
     if not isinstance(size, int) or size < 1:
         raise SignatureError(f"config.json of {kind} has {name} {size}; expected a number of at least 1")
     return size
-
-
-def _rng(name: str) -> np.random.Generator:
-    return np.random.default_rng(zlib.crc32(name.encode()))
