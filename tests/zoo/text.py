@@ -54,15 +54,28 @@ _OTHER_NAMES = {"distilbert", "xlnet", "xlm", "flaubert"}
 _NO_TOKEN_TYPES = {"distilbert", "mpnet", "modernbert", "esm"}
 
 
-def write(model_type: str, task: str, folder: Path) -> None:
-    """Writes a checkpoint of that model type with a head for the task, and its tokenizer."""
-    settings = {**_SIZES, **SETTINGS.get(model_type, {})}
+def write(
+    model_type: str,
+    task: str,
+    folder: Path,
+    *,
+    tokenizer: bool = True,
+    token_types: bool | None = None,
+    **changes: Any,
+) -> None:
+    """Writes a checkpoint of that model type with a head for the task, and its tokenizer.
+
+    `token_types`: whether the tokenizer emits them; None: where the model knows any. `changes` go to the config.
+    """
+    settings = {**_SIZES, **SETTINGS.get(model_type, {}), **changes}
     config_class = type(transformers.AutoConfig.for_model(model_type))
     if model_type in _OTHER_NAMES:  # their attribute maps would take hidden_size for dim, and be given both
-        settings = {**{key: _SIZES[key] for key in ("vocab_size", "pad_token_id")}, **SETTINGS[model_type]}
+        settings = {**{key: _SIZES[key] for key in ("vocab_size", "pad_token_id")}, **SETTINGS[model_type], **changes}
     model = randomise(getattr(transformers, HEADS[task]).from_config(config_class(**settings)))
     model.save_pretrained(folder)
-    write_tokenizer(folder, token_types=model_type not in _NO_TOKEN_TYPES, pad=VOCABULARY[settings["pad_token_id"]])
+    if tokenizer:
+        emitted = model_type not in _NO_TOKEN_TYPES if token_types is None else token_types
+        write_tokenizer(folder, token_types=emitted, pad=VOCABULARY[settings["pad_token_id"]])
 
 
 def _row(model_type: str, task: str, **recipe: Any) -> TinyModel:
