@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from onnxport.verify.golden import load_golden as load_golden
     from onnxport.verify.golden import save_golden as save_golden
     from onnxport.verify.golden import select_golden as select_golden
+    from onnxport.verify.latency import measure_latency as measure_latency
     from onnxport.verify.report import CheckResult as CheckResult
+    from onnxport.verify.report import Latency as Latency
     from onnxport.verify.report import Report as Report
     from onnxport.verify.runners import OrtRunner as OrtRunner
     from onnxport.verify.runners import Recorded as Recorded
@@ -34,6 +36,7 @@ _PUBLIC = {
     "CheckResult": "onnxport.verify.report",
     "ElementTolerance": "onnxport.verify.tolerance",
     "GraphContract": "onnxport.verify.contract",
+    "Latency": "onnxport.verify.report",
     "OrtRunner": "onnxport.verify.runners",
     "Recorded": "onnxport.verify.runners",
     "Report": "onnxport.verify.report",
@@ -43,6 +46,7 @@ _PUBLIC = {
     "TensorSpec": "onnxport.verify.contract",
     "Tolerance": "onnxport.verify.tolerance",
     "load_golden": "onnxport.verify.golden",
+    "measure_latency": "onnxport.verify.latency",
     "save_golden": "onnxport.verify.golden",
     "select_golden": "onnxport.verify.golden",
     "verify": "onnxport.verify.verification",
@@ -55,6 +59,7 @@ __all__ = [
     "CheckResult",
     "ElementTolerance",
     "GraphContract",
+    "Latency",
     "OrtRunner",
     "Recorded",
     "Report",
@@ -64,6 +69,7 @@ __all__ = [
     "TensorSpec",
     "Tolerance",
     "load_golden",
+    "measure_latency",
     "save_golden",
     "select_golden",
     "verify",

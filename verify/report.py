@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, PlainSerializer, ValidationError
+from pydantic import AfterValidator, Field, PlainSerializer, ValidationError
 
 from onnxport.verify.contract import Model
 from onnxport.verify.errors import VerificationError
@@ -31,6 +31,8 @@ def _json_number(value: float) -> float | str:
 
 
 Number = Annotated[float, AfterValidator(_six_digits), PlainSerializer(_json_number, when_used="json")]
+
+Milliseconds = Annotated[float, Field(gt=0, allow_inf_nan=False), AfterValidator(_six_digits)]
 
 
 class CheckResult(Model):
@@ -113,11 +115,34 @@ class Summary(Model):
     skipped: int
 
 
+class Latency(Model):
+    """How long one variant took for one case, on the machine of the verification.
+
+    Attributes:
+        component, variant, case: what was timed.
+        sizes: of every named axis of the inputs.
+        threads: within an operator; None: unknown.
+        runs: how many were timed, after a warm-up.
+        min_ms, p50_ms, p90_ms: the fastest run, the median and the 90th percentile, in milliseconds.
+    """
+
+    component: str
+    variant: str
+    case: str
+    sizes: dict[str, int]
+    threads: int | None = None
+    runs: int = Field(ge=1)
+    min_ms: Milliseconds
+    p50_ms: Milliseconds
+    p90_ms: Milliseconds
+
+
 class Report(Model):
     """All checks of one verification.
 
     `tolerance` is the criterion that was asked for; a check that used another one carries it. `detail` says why the
-    verdict is "fail" although no check failed: nothing was compared.
+    verdict is "fail" although no check failed: nothing was compared. `latency` is there if it was asked for; it is
+    another one every time, and no part of the verdict.
     """
 
     schema_version: Literal[1] = 1
@@ -127,6 +152,7 @@ class Report(Model):
     tolerance: Tolerance | Statistics
     environment: dict[str, str]
     checks: tuple[CheckResult, ...]
+    latency: tuple[Latency, ...] | None = None
 
     @classmethod
     def of(
@@ -151,6 +177,10 @@ class Report(Model):
             environment=environment(provider),
             checks=ordered,
         )
+
+    def with_latency(self, measured: Iterable[Latency]) -> Report:
+        """Returns the report with what was measured beside the checks; nothing else of it changes."""
+        return self.model_copy(update={"latency": tuple(measured)})
 
     def to_json(self) -> str:
         """Returns the report as JSON. Equal reports give equal text: no timestamps, 6 significant digits."""

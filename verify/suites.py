@@ -72,7 +72,7 @@ def probe_case(cases: Sequence[Case], contract: GraphContract) -> Case:
 
     Where no case has all of that, the one that has the most of it.
     """
-    return min(cases, key=lambda case: (_padded(case), _narrow_axes(case, contract), _elements(case)))
+    return min(cases, key=lambda case: (_padded(case), _narrow_axes(case, contract), elements(case)))
 
 
 def few_cases(cases: Sequence[Case], suite: str, contract: GraphContract) -> tuple[Case, ...]:
@@ -80,7 +80,7 @@ def few_cases(cases: Sequence[Case], suite: str, contract: GraphContract) -> tup
     if suite == "full":
         return tuple(cases)
     first = probe_case(cases, contract)
-    padded = sorted((case for case in cases if _padded(case) and case is not first), key=_elements)
+    padded = sorted((case for case in cases if _padded(case) and case is not first), key=elements)
     return (first, *padded[:1])
 
 
@@ -98,5 +98,6 @@ def _narrow_axes(case: Case, contract: GraphContract) -> int:
     )
 
 
-def _elements(case: Case) -> int:
+def elements(case: Case) -> int:
+    """Returns how many numbers the inputs of a case have together: its size, to order cases by."""
     return sum(array.size for array in case.inputs.values())

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from onnxport.verify.reports.html_plots import plots
+from onnxport.verify.reports.html_latency import latency_plot
+from onnxport.verify.reports.html_plots import plots, series_of
 from onnxport.verify.reports.html_style import STYLE
 from onnxport.verify.reports.outline import (
     Section,
@@ -47,6 +48,7 @@ def to_html(report: Report) -> str:
             _overview(found),
             _tables(found),
             plots(found),
+            latency_plot(report, series_of(found)),
             _checks(found),
             _skipped(report),
             _environment(report),

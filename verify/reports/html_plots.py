@@ -74,10 +74,18 @@ def plots(found: Sequence[Section]) -> str:
     if not measured:
         return ""
     axis = Axis.over(ratio for _, points in measured for ratio, _ in points)
-    variants = list(dict.fromkeys(section.variant or section.title for section, _ in measured))
-    series = {variant: index % len(_SHAPES) for index, variant in enumerate(variants)}
+    series = series_of(found)
+    series = {name: series[name] for name in (section.variant or section.title for section, _ in measured)}
     drawn = (_distribution, _by_depth, _by_output)
     return _definitions(axis) + "".join(draw(measured, axis, series) for draw in drawn)
+
+
+def series_of(found: Sequence[Section]) -> dict[str, int]:
+    """Returns variant to the number of its colour and its mark, the same one in every plot of a page."""
+    measured = [section for section in found if _measured(section.checks)]
+    others = [section for section in found if section.variant]
+    variants = dict.fromkeys(section.variant or section.title for section in (*measured, *others))
+    return {variant: index % len(_SHAPES) for index, variant in enumerate(variants)}
 
 
 _Measured = list[tuple[float, "CheckResult"]]

@@ -81,7 +81,7 @@ summary:focus-visible { outline: 2px solid var(--v0); outline-offset: 2px; borde
 .axis text { fill: var(--quiet); font-size: 12px; } .axis text.one { fill: var(--fail); font-weight: 600; }
 .mark { stroke: var(--page); stroke-width: 1; }
 .v0 { fill: var(--v0); } .v1 { fill: var(--v1); } .v2 { fill: var(--v2); } .v3 { fill: var(--v3); }
-.v4 { fill: var(--v4); } .v5 { fill: var(--v5); } .bar.fails { fill: var(--fail); }
+.v4 { fill: var(--v4); } .v5 { fill: var(--v5); } .bar.fails { fill: var(--fail); } .bar.slow { opacity: 0.4; }
 
 @media (max-width: 40rem) {
   main { padding: 1.5rem 1rem 4rem; }

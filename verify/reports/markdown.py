@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from onnxport.verify.reports.latency import how, latency_table
 from onnxport.verify.reports.outline import (
     Failed,
     Section,
@@ -74,6 +75,7 @@ def _document(report: Report, found: Sequence[Section], failed: Sequence[str], p
         *([f"**{_text(trouble)}**"] if trouble else []),
         _overview(found),
         *failed,
+        *_latency(report),
         *_tables(found),
         *_largest_errors(found),
         *passed,
@@ -166,6 +168,14 @@ def _tables(found: Sequence[Section]) -> list[str]:
         _folded(table.title, _table(table.head, [[_text(cell) for cell in row] for row in table.rows]))
         for table in tables(found)
     ]
+
+
+def _latency(report: Report) -> list[str]:
+    table = latency_table(report)
+    if table is None:
+        return []
+    rows = [[_text(cell) for cell in row] for row in table.rows]
+    return [f"### {table.title}", f"{_text(how(report))}.", _table(table.head, rows)]
 
 
 def _passed(passed: Sequence[CheckResult], rows: int) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from onnxport.verify import CheckResult, Report, Tolerance
+from onnxport.verify import CheckResult, Latency, Report, Tolerance
 
 CASES = ("random 2x8", "padding left 2x12", "text zh", "zeros")
 OUTPUTS = ("hidden", "pooled")
@@ -67,6 +67,23 @@ def make_report(check: Callable[..., CheckResult]) -> Callable[..., Report]:
         return Report.of(checks, Tolerance(rtol=1e-3, atol=1e-4), provider="CPUExecutionProvider")
 
     return make
+
+
+@pytest.fixture
+def timed_report(make_report: Callable[..., Report]) -> Report:
+    """The three variants timed at two sizes, in the order in which they were measured."""
+
+    def latency(variant: str, length: int, batch: int, runs: int, ms: float) -> Latency:
+        sizes = {"batch": batch, "sequence": length}
+        numbers = {"min_ms": ms * 1.25, "p50_ms": ms * 1.5, "p90_ms": ms * 2.25}
+        return Latency(
+            component="model", variant=variant, case=f"random {length}", sizes=sizes, threads=2, runs=runs, **numbers
+        )
+
+    variants = ("int8", "base", "optimized")
+    return make_report(failing=False).with_latency(
+        [latency(variant, *size) for variant in variants for size in ((4, 1, 200, 1.0), (512, 2, 8, 25.0))]
+    )
 
 
 @pytest.fixture

@@ -45,6 +45,12 @@ document.title = JSON.stringify([...document.querySelectorAll('iframe')].map(fra
       const centre = (box.left + box.right) / 2;
       return centre < plot.left || centre > plot.right;
     }).length,
+    bars: shown('.row:not(.bars) rect.bar').length,
+    barsBeyond: shown('.row:not(.bars) rect.bar').filter(bar => {
+      const plot = bar.ownerSVGElement.getBoundingClientRect(), box = bar.getBoundingClientRect();
+      return box.left < plot.left - 1 || box.right > plot.right + 1;
+    }).length,
+    barColours: shown('.row:not(.bars) rect.bar').map(bar => page.defaultView.getComputedStyle(bar).fill),
     failedBeforeOverview: number(page.querySelector('#failed'), 'top') < number(page.querySelector('#overview'), 'top'),
   };
 }));
@@ -108,6 +114,18 @@ def test_dark_where_the_reader_prefers_it(make_report: Callable[..., Report], tm
     (seen,) = measure(tmp_path, [(to_html(make_report(failing=False)), PHONE)], DARK)
     assert seen["heading"] == "✓ Agrees with the reference"
     assert (seen["background"], seen["text"]) == ("rgb(17, 20, 23)", "rgb(231, 234, 238)")
+
+
+def test_latencies_fit_a_phone_and_every_bar_is_drawn(timed_report: Report, tmp_path: Path) -> None:
+    phone, desktop = measure(tmp_path, [(to_html(timed_report), PHONE), (to_html(timed_report), DESKTOP)])
+    for seen in (phone, desktop):
+        assert seen["scrollWidth"] <= seen["width"]
+        assert "Latency" in seen["headings"]
+        assert seen["bars"] == 12, "two sizes, three variants, the median and the 90th percentile"
+        assert seen["barsBeyond"] == 0, "no bar leaves its plot"
+    (dark,) = measure(tmp_path, [(to_html(timed_report), PHONE)], DARK)
+    assert set(dark["barColours"]).isdisjoint(phone["barColours"])
+    assert len(set(dark["barColours"])) == len(set(phone["barColours"])) == 3
 
 
 def test_it_can_be_photographed(make_report: Callable[..., Report], tmp_path: Path) -> None:
