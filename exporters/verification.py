@@ -15,6 +15,7 @@ from onnxport.exporters.errors import BundleError
 from onnxport.exporters.generation.check import check_generation
 from onnxport.exporters.generation.evidence import GenerationEvidence, generates, stored_evidence
 from onnxport.exporters.manifest import MANIFEST_NAME, Component, Manifest, VariantEntry
+from onnxport.exporters.progress import Stage
 from onnxport.exporters.recipe import Recipe
 from onnxport.exporters.recording import Recording
 from onnxport.exporters.suggestion import expected_one_of
@@ -22,10 +23,11 @@ from onnxport.exporters.tokenizer_settings import read_settings
 from onnxport.verify.cases import Case
 from onnxport.verify.checks import load_check
 from onnxport.verify.contract import GraphContract
-from onnxport.verify.errors import ProviderError, VerificationError
+from onnxport.verify.errors import ProviderError, SessionError, VerificationError
 from onnxport.verify.golden import load_golden
 from onnxport.verify.inspection import without_folder
-from onnxport.verify.report import CheckResult, Report
+from onnxport.verify.latency import measure_latency
+from onnxport.verify.report import CheckResult, Latency, Report
 from onnxport.verify.runners import CPU
 from onnxport.verify.subject import Subject
 from onnxport.verify.suites import in_suite, require_suite
@@ -89,6 +91,48 @@ def verify_bundle(
     if generates(suite) and case is None:
         checks += _check_generation(bundle, asked, generation)
     return Report.of(checks, _tolerance(bundle.manifest.recipe, rtol, atol), provider=provider)
+
+
+def measure_bundle_latency(
+    bundle: Bundle,
+    stage: Stage,
+    *,
+    recordings: Mapping[str, Recording] | None = None,
+    variants: Collection[str] | None = None,
+    case: str | None = None,
+    provider: str | None = None,
+) -> list[Latency]:
+    """Times every variant on some of the cases that it is verified with (`measure_latency`).
+
+    Args:
+        stage: is told of what could not be timed; that it does not load, or that its golden tensors cannot be read, is
+            a failed check of `verify_bundle`.
+        bundle, recordings, variants, case, provider: as in `verify_bundle`.
+
+    Raises:
+        BundleError: there is no such variant.
+    """
+    asked = subjects(bundle.path, bundle.manifest, variants, provider=provider or CPU)
+    measured: list[Latency] = []
+    for done, subject in enumerate(asked):
+        stage.advance(done, len(asked))
+        try:
+            cases = _cases(bundle, subject.component, recordings, case)
+            measured += measure_latency(subject, cases) if cases else ()
+        except (SessionError, VerificationError) as e:
+            stage.note(f"{subject.component} {subject.variant} was not timed: {e}")
+    return measured
+
+
+def _cases(
+    bundle: Bundle, component: str, recordings: Mapping[str, Recording] | None, case: str | None
+) -> Sequence[Case]:
+    """Returns what a component is verified with; nothing for one that the reference does not answer for."""
+    if recordings is not None:
+        return recordings[component].cases if component in recordings else ()
+    golden = bundle.manifest.components[component].golden
+    cases = load_golden(bundle.path / golden)[0] if golden is not None else ()
+    return [one for one in cases if case in (None, one.name)]
 
 
 def check_subject(subject: Subject, recording: Recording, suite: str) -> list[CheckResult]:

@@ -9,6 +9,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from onnxport.exporters.cli.console import Console
+from onnxport.verify.reports.latency import how, latency_table
 from onnxport.verify.reports.outline import WHOLE_BUNDLE, allowed, counts, family, loose, together, worst
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def show_report(console: Console, report: Report) -> None:
     for line in _failures(report.checks):
         console.data(line, style=_STYLE["fail"])
     if not console.quiet:
+        _show_latency(console, report)
         for check in report.checks:
             if check.score is not None and check.verdict == "pass":
                 console.data(f"{check.variant} on {check.case}: {check.detail}")
@@ -89,6 +91,22 @@ def _show_table(console: Console, title: str, checks: Sequence[CheckResult]) -> 
     overall = map(together, columns.values())
     table.add_row("verdict", *(Text(v, style=_STYLE[v]) for v in overall), style="bold")
     console.data(table)
+
+
+def _show_latency(console: Console, report: Report) -> None:
+    """Prints a row for each variant at each size, if latency was measured."""
+    from rich.table import Table
+
+    found = latency_table(report)
+    if found is None:
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in found.head[:-1]:  # threads are told once, below
+        table.add_column(name, justify="left" if name in ("size", "variant") else "right")
+    for row in found.rows:
+        table.add_row(*row[:-1])
+    console.data(table)
+    console.data(f"{found.title.lower()}: {how(report)}")
 
 
 def _place(check: CheckResult) -> int:

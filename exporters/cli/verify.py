@@ -43,6 +43,7 @@ EXAMPLES = (
     "onnxport verify bundles/minilm\n\n"
     "onnxport verify bundles/minilm --against sentence-transformers/all-MiniLM-L6-v2 --suite full\n\n"
     "onnxport verify bundles/minilm --variant optimized --report report.html --report junit.xml --json\n\n"
+    "onnxport verify bundles/minilm --latency --report latency.html\n\n"
     "onnxport verify bundles/reviews --dataset reviews.csv --max-loss 0.005 --variant int8\n\n"
     "onnxport verify model.onnx --against ./checkpoint --task text-classification"
 )
@@ -105,6 +106,15 @@ def verify(
             rich_help_panel=VERIFICATION,
         ),
     ] = None,
+    latency: Annotated[
+        bool,
+        typer.Option(
+            "--latency",
+            help="Also time every variant, in a process of its own, on the smallest, a middle and the largest case. A "
+            "measurement: it changes no verdict.",
+            rich_help_panel=VERIFICATION,
+        ),
+    ] = False,
     revision: Revision = None,
     token: Token = None,
     cache_dir: CacheDir = None,
@@ -153,6 +163,7 @@ def verify(
                 rtol=rtol,
                 atol=atol,
                 provider=provider,
+                latency=latency,
             )
         else:
             from onnxport.exporters.bundle import load_bundle
@@ -174,6 +185,7 @@ def verify(
                 rtol=rtol,
                 atol=atol,
                 provider=provider,
+                latency=latency,
             )
     write_reports(reports or [], result)
     show_report(console, result)
@@ -195,9 +207,10 @@ def _verify_bundle(
     dataset: Path | None,
     max_loss: float | None,
     provider: str | None,
+    latency: bool,
     **options: Any,
 ) -> Report:
-    from onnxport.exporters.verification import verify_bundle
+    from onnxport.exporters.verification import measure_bundle_latency, verify_bundle
 
     question = None
     if dataset is not None:
@@ -222,10 +235,11 @@ def _verify_bundle(
         with console.stage(f"Metric: {question.metric.examples} examples of {question.dataset}"):
             pytorch = answered[0] if answered else None
             beside += question.verify(variants=variants, provider=provider, pytorch=pytorch)
+    recordings = answers.recordings if answers else None
     with console.stage("Verify"):
-        return verify_bundle(
+        report = verify_bundle(
             loaded,
-            recordings=answers.recordings if answers else None,
+            recordings=recordings,
             generation=answers.generation if answers else None,
             beside=beside,
             variants=variants,
@@ -234,6 +248,13 @@ def _verify_bundle(
             provider=provider,
             **options,
         )
+    if not latency:
+        return report
+    with console.stage("Latency") as stage:
+        measured = measure_bundle_latency(
+            loaded, stage, recordings=recordings, variants=variants, case=case, provider=provider
+        )
+        return report.with_latency(measured)
 
 
 def _source_of(file: Path, against: str | None, variants: list[str] | None) -> str:
@@ -258,6 +279,7 @@ def _verify_file(
     rtol: float | None,
     atol: float | None,
     provider: str | None,
+    latency: bool,
 ) -> Report:
     with console.stage("Reference in PyTorch") as stage:
         from onnxport.exporters.file_verification import ask_source, verify_file
@@ -271,7 +293,19 @@ def _verify_file(
         for refused, reason in question.recording.refused.items():
             stage.note(f"case {refused} left out: {reason}")
     with console.stage("Verify"):
-        return verify_file(question)
+        report = verify_file(question)
+    if not latency:
+        return report
+    from onnxport.verify.errors import SessionError
+    from onnxport.verify.latency import measure_latency
+
+    with console.stage("Latency") as stage:
+        try:
+            measured = measure_latency(question.subject, question.cases)
+        except SessionError as e:
+            stage.note(f"{file.name} was not timed: {e}")
+            measured = ()
+        return report.with_latency(measured)
 
 
 def known_suite(name: str | None) -> Suite | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,12 +17,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxport.exporters.bundle import load_bundle, seal, variant_entry
+from onnxport.exporters.cli.app import run
 from onnxport.exporters.errors import BundleError
 from onnxport.exporters.graph import Variant
 from onnxport.exporters.manifest import Component, Manifest, Preprocessing, Verification
 from onnxport.exporters.recipe import Recipe
 from onnxport.exporters.recording import Recording
-from onnxport.exporters.verification import subjects, verify_bundle
+from onnxport.exporters.verification import measure_bundle_latency, subjects, verify_bundle
 from onnxport.verify.cases import Case
 from onnxport.verify.contract import AxisRange, TensorSpec
 from onnxport.verify.errors import ProviderError, VerificationError
@@ -348,6 +350,75 @@ class TestAgainstReference:
     def test_no_cases(self, root: Path) -> None:
         with pytest.raises(VerificationError, match="no case"):
             verify_bundle(load_bundle(root), recordings=recorded())
+
+
+class Notes:
+    """A stage that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def size(self, size_bytes: int) -> None: ...
+
+    def advance(self, done: int, total: int) -> None: ...
+
+
+class TestLatency:
+    def test_every_variant_on_the_cases_it_is_verified_with(self, root: Path) -> None:
+        measured = measure_bundle_latency(load_bundle(root), Notes())
+        assert [(one.variant, one.case, one.sizes) for one in measured] == [
+            (variant, f"rows-{rows}", {"batch": rows})
+            for variant in ("base", "optimized", "fp16", "int8")
+            for rows in (1, 3)
+        ]
+        assert all(0 < one.min_ms <= one.p50_ms <= one.p90_ms for one in measured)
+
+    def test_on_the_cases_of_a_reference_or_one_alone(self, root: Path) -> None:
+        def sizes(**options: Any) -> list[int]:
+            measured = measure_bundle_latency(load_bundle(root), Notes(), variants=["base"], **options)
+            return [one.sizes["batch"] for one in measured]
+
+        assert sizes(recordings=recorded(case(2), case(7))) == [2, 7]
+        assert sizes(case="rows-3") == [3]
+
+    def test_what_cannot_be_timed_is_told_and_the_others_are_timed(self, root: Path) -> None:
+        (root / "model.onnx").write_bytes(b"no protobuf")
+        stage = Notes()
+        measured = measure_bundle_latency(load_bundle(root), stage, variants=["base", "fp16"])
+        assert {one.variant for one in measured} == {"fp16"}
+        (note,) = stage.notes
+        assert note.startswith("model base was not timed: the process ended with code 1")
+        (root / "golden.safetensors").write_bytes(b"nothing")
+        assert measure_bundle_latency(load_bundle(root), stage, variants=["fp16"]) == []
+
+    def test_on_the_command_line_only_when_asked(
+        self, root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        command = ["verify", str(root), "--suite", "quick", "--variant", "base"]
+        assert run([*command, "--json"]) == 0
+        plain = json.loads(capsys.readouterr().out)
+        assert "latency" not in plain
+        reports = [tmp_path / f"report.{suffix}" for suffix in ("md", "html", "json")]
+        asked = [argument for path in reports for argument in ("--report", str(path))]
+        assert run([*command, "--latency", "--json", *asked]) == 0
+        timed = json.loads(capsys.readouterr().out)
+        assert [(one["variant"], one["sizes"]) for one in timed.pop("latency")] == [
+            ("base", {"batch": 1}),
+            ("base", {"batch": 3}),
+        ]
+        assert timed == plain, "it changes no verdict and nothing else"
+        assert all("latency" in path.read_text().lower() for path in reports)
+        assert run([*command, "--latency"]) == 0
+        shown = capsys.readouterr().out
+        assert re.search(r"^size +variant +p50 ms +p90 ms +min ms +runs *$", shown, re.MULTILINE)
+        assert re.search(r"^batch 3 +base( +[\d.]+){4} *$", shown, re.MULTILINE)
+        assert run([*command, "--latency", "--quiet"]) == 0
+        assert capsys.readouterr().out.splitlines() == [shown.splitlines()[-1]]
+        assert load_bundle(root).digest_ok()
+        assert run(command) == 0, "nothing was written into the bundle"
 
 
 class TestRefusals:

@@ -291,6 +291,16 @@ class TestCommand:
         assert Report.from_json(Path(reports[0]).read_bytes()).verdict == "pass"
         assert all("other.onnx" in Path(report).read_text() for report in reports)
 
+    def test_it_is_timed_when_asked(
+        self, make_file: FileMaker, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        command = ["verify", str(make_file()), "--against", str(checkpoint), "--suite", "quick", "--latency", "--json"]
+        assert run(command) == 0
+        report = Report.model_validate_json(capsys.readouterr().out)
+        assert report.latency
+        assert {one.variant for one in report.latency} == {"other.onnx"}
+        assert all(set(one.sizes) == {"batch", "sequence"} for one in report.latency)
+
     def test_disagrees(self, make_file: FileMaker, checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
         path = make_file(dynamic=False)
         assert run(["verify", str(path), "--against", str(checkpoint), "--suite", "quick", "--annotate"]) == 1
