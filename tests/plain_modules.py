@@ -402,3 +402,28 @@ class DrawsLength(nn.Module):
 
 def unrolled() -> tuple[nn.Module, dict[str, Tensor]]:
     return DrawsLength(), {"x": torch.randn(3, 8)}
+
+
+class Interleaved(nn.Module):
+    """Rotary embeddings with interleaved halves, as Cohere, GLM and Ernie have them: two operators on dimension -1."""
+
+    def forward(self, hidden_states: Tensor, angles: Tensor) -> Tensor:
+        cosine, sine = (f(angles).repeat_interleave(2, dim=-1) for f in (torch.cos, torch.sin))
+        turned = torch.stack((-hidden_states[..., 1::2], hidden_states[..., 0::2]), dim=-1).flatten(-2)
+        return torch.cat((hidden_states * cosine + turned * sine, turned), dim=-1)
+
+
+def interleaved() -> tuple[nn.Module, dict[str, Tensor], dict[str, tuple[str | int, ...]]]:
+    example = {"hidden_states": torch.randn(2, 4, 5, 6), "angles": torch.randn(2, 4, 5, 3)}
+    return Interleaved(), example, {"hidden_states": ("batch", 4, "sequence", 6), "angles": ("batch", 4, "sequence", 3)}
+
+
+class Expm1(nn.Module):
+    """The activation of Apertus."""
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        return torch.expm1(hidden_states)
+
+
+def expm1() -> tuple[nn.Module, dict[str, Tensor], dict[str, tuple[str | int, ...]]]:
+    return Expm1(), {"hidden_states": torch.randn(3, 4)}, {"hidden_states": ("batch", 4)}

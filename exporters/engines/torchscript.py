@@ -19,6 +19,7 @@ from onnxport.exporters.engines.by_keyword import ByKeyword
 from onnxport.exporters.engines.control_flow import TracedReads, find_data_dependence
 from onnxport.exporters.engines.kept_attributes import kept_attributes
 from onnxport.exporters.engines.mask_functions import traceable_masks
+from onnxport.exporters.engines.torchscript_operators import more_operators
 from onnxport.exporters.engines.weights import attach_weights, tensors_of
 from onnxport.exporters.errors import EngineError
 from onnxport.exporters.exportable import Exportable, to_tensors
@@ -48,8 +49,14 @@ def _trace(
         spec.name: {i: dim for i, dim in enumerate(spec.shape) if isinstance(dim, str)}
         for spec in (*contract.inputs, *contract.outputs)
     }
-    reads = TracedReads()
-    with warnings.catch_warnings(record=True) as seen, kept_attributes(wrapper), traceable_masks(), reads:
+    reads, opset = TracedReads(), contract.opsets[""]
+    with (
+        warnings.catch_warnings(record=True) as seen,
+        kept_attributes(wrapper),
+        traceable_masks(),
+        more_operators(opset),
+        reads,
+    ):
         warnings.simplefilter("always")
         try:
             torch.onnx.export(
@@ -57,7 +64,7 @@ def _trace(
                 tuple(inputs.values()),
                 bare,  # type: ignore[arg-type]  # a buffer works here, only the annotation lacks it
                 dynamo=False,
-                opset_version=contract.opsets[""],
+                opset_version=opset,
                 export_params=False,
                 do_constant_folding=False,
                 input_names=[spec.name for spec in contract.inputs],

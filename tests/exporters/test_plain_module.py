@@ -63,6 +63,11 @@ def test_examples_made_by_a_callable(plain_modules: str, tmp_path: Path) -> None
     assert contract.outputs[0].shape == ("batch", "steps", 3)
 
 
+@pytest.mark.parametrize("name", ["interleaved", "expm1"])
+def test_operators_that_torch_does_not_write_right(plain_modules: str, tmp_path: Path, name: str) -> None:
+    exported(f"plain_modules:{name}", tmp_path / "m.onnx", Recipe())
+
+
 def test_static_axis(plain_modules: str, tmp_path: Path) -> None:
     contract = exported("plain_modules:tagger", tmp_path / "m.onnx", Recipe(static={"steps": 9}))
     assert contract.written().inputs[0].shape == ("batch", 9, 6)

@@ -1,0 +1,51 @@
+"""Models of transformers that take a way through Python which no trace can follow, and the same in tensor operations.
+
+A form computes what the method in whose place it stands computes, for all inputs that the method has an answer for.
+It is there while a graph is traced, on the parts of the module at hand; the reference that the graph is compared with
+runs the method itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from types import MethodType
+from typing import Any
+
+from torch import nn
+
+_HERE = "onnxport.exporters.engines"
+_VILT = "transformers.models.vilt.modeling_vilt:ViltEmbeddings"
+_LONGFORMER = "transformers.models.longformer.modeling_longformer:Longformer"
+FORMS: Mapping[str, Mapping[str, str]] = {
+    _VILT: {"visual_embed": f"{_HERE}.vilt_patches:visual_embed"},
+    f"{_LONGFORMER}Encoder": {"forward": f"{_HERE}.longformer_attention:encode"},
+    f"{_LONGFORMER}SelfAttention": {
+        "forward": f"{_HERE}.longformer_attention:attend",
+        "_chunk": f"{_HERE}.longformer_attention:chunk",
+    },
+}
+"""A class, its methods, and the function that stands in the place of each: it is called as the method is."""
+
+
+@contextmanager
+def tensor_forms(module: nn.Module) -> Iterator[None]:
+    """While it lasts, the parts of the module that have forms use them."""
+    changed: list[tuple[nn.Module, str]] = []
+    try:
+        for part in module.modules():
+            kind = type(part)
+            for name, target in FORMS.get(f"{kind.__module__}:{kind.__qualname__}", {}).items():
+                setattr(part, name, MethodType(_load(target), part))
+                changed.append((part, name))
+        yield
+    finally:
+        for part, name in changed:
+            delattr(part, name)
+
+
+def _load(target: str) -> Callable[..., Any]:
+    path, _, name = target.partition(":")
+    function: Callable[..., Any] = getattr(import_module(path), name)
+    return function
