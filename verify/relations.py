@@ -14,7 +14,7 @@ import numpy as np
 
 from onnxport.verify.cases import Case, axis_sizes
 from onnxport.verify.compare import compare
-from onnxport.verify.contract import GraphContract, Model, addends
+from onnxport.verify.contract import Dim, GraphContract, Model, addends, size_of
 from onnxport.verify.errors import OnnxportError
 from onnxport.verify.padding import real_positions
 from onnxport.verify.runners import Runner, one_line
@@ -140,29 +140,36 @@ def _reordered(case: Case, contract: GraphContract) -> Iterator[Variation]:
 
 
 def _right(case: Case, contract: GraphContract) -> Iterator[Variation]:
-    axis, length, more = _room(case, contract)
-    changed = _lengthened(case, contract, axis, 0, more)
-    picks = {axis: np.arange(length)}
-    yield Variation(f"{more} more padded positions on the right", case, changed, changed_picks=picks)
+    yield _more_padding(case, contract, left=False)
 
 
 def _left(case: Case, contract: GraphContract) -> Iterator[Variation]:
-    axis, length, more = _room(case, contract)
-    changed = _lengthened(case, contract, axis, more, 0)
-    picks = {axis: np.arange(more, more + length)}
-    yield Variation(f"{more} more padded positions on the left", case, changed, changed_picks=picks)
+    """Where the mask covers a cache too, the padding is in the cache, and, with an empty cache, in the prompt."""
+    prompt = _without_cache(case, contract)
+    found, full = [], []
+    for one in (case,) if prompt is case else (case, prompt):
+        try:
+            found.append(_more_padding(one, contract, left=True))
+        except Inapplicable as e:
+            full.append(e)
+    if not found:
+        raise full[0]
+    yield from found
 
 
 def _content(case: Case, contract: GraphContract) -> Iterator[Variation]:
-    """The second half is masked, once with padding in it and once with the real values that were there."""
-    axis = _token_axis(case, contract)
-    length = _size(case, contract, axis)
+    """Half of the positions are masked, once with padding in them and once with the real values that were there."""
+    axes = _token_axes(case, contract)
     assert case.mask is not None
+    length = case.inputs[case.mask].shape[-1]
     if length < 2:
-        raise Inapplicable(f"the case {case.name} has a single position along {axis}")
+        raise Inapplicable(f"the case {case.name} has a single position along {'+'.join(axes)}")
     if not case.inputs[case.mask].all():
         raise Inapplicable(f"the case {case.name} has padding already")  # masking half of a row might leave nothing
-    original = _masked(case, contract, np.arange(length) >= (length + 1) // 2)
+    if len(axes) == 1:
+        original = _masked(case, contract, np.arange(length) >= (length + 1) // 2)
+    else:  # new tokens look back only: it is the first half that the others could see
+        original = _hidden(case, contract, np.arange(length) < length // 2)
     changed = Case(case.name, {**case.inputs, case.mask: original.inputs[case.mask]}, case.mask)
     yield Variation("other values at padded positions", original, changed)
 
@@ -177,38 +184,102 @@ RELATIONS: dict[str, Callable[[Case, GraphContract], Iterator[Variation]]] = {
 """Relation to what makes its variations of a case."""
 
 
-def _token_axis(case: Case, contract: GraphContract) -> str:
+def _token_axes(case: Case, contract: GraphContract) -> tuple[str, ...]:
+    """Returns the axes that the positions of the mask are made of: one, or those of a cache and then of new tokens."""
     if case.mask is None:
         raise Inapplicable("the model takes no mask")
-    axis = _shapes(contract)[case.mask][-1]
-    if not isinstance(axis, str):
+    axes = tuple(part for part in addends(_shapes(contract)[case.mask][-1]) if isinstance(part, str))
+    if not axes:
         raise Inapplicable(f"the positions of {case.mask} have no axis name")
-    if len(addends(axis)) > 1:
-        raise Inapplicable(f"the positions of {case.mask} are those of a cache and of new tokens")
-    return axis
+    return axes
 
 
-def _room(case: Case, contract: GraphContract) -> tuple[str, int, int]:
-    """Returns the axis, its size, and how many positions can be added."""
-    axis = _token_axis(case, contract)
-    length = _size(case, contract, axis)
+def _more_padding(case: Case, contract: GraphContract, *, left: bool) -> Variation:
+    """The padding is new positions of one axis: on the right the last, on the left the first that has positions."""
+    axes, sizes = _token_axes(case, contract), axis_sizes(case, contract)
+    axis = next((axis for axis in axes if sizes[axis]), axes[-1]) if left else axes[-1]
+    more = _room(contract, axis, sizes[axis])
+    changed = {}
+    for name, array in case.inputs.items():
+        for position, dim in enumerate(_shapes(contract)[name]):
+            if axis in addends(dim):
+                start = _start(dim, axis, sizes, left=left)
+                array = np.insert(array, [start] * more, _padding(name, case, contract), axis=position)
+        changed[name] = array
+    grown = {dim for spec in contract.outputs for dim in spec.shape if isinstance(dim, str) and axis in addends(dim)}
+    picks = {}
+    for dim in grown:
+        start = _start(dim, axis, sizes, left=left)
+        picks[dim] = np.delete(np.arange(size_of(dim, sizes) + more), np.arange(start, start + more))
+    where = f"the {'left' if left else 'right'}{f' of {axis}' if len(axes) > 1 else ''}"
+    what = f"{more} more padded positions on {where}"
+    return Variation(what, case, Case(case.name, changed, case.mask), changed_picks=picks)
+
+
+def _start(dim: Dim, axis: str, sizes: Mapping[str, int], *, left: bool) -> int:
+    """Returns the first new position of a dimension that is, or is the sum of others and, an axis that grows."""
+    before = addends(dim)[: addends(dim).index(axis)]
+    return sum(part if isinstance(part, int) else sizes[part] for part in before) + (0 if left else sizes[axis])
+
+
+def _room(contract: GraphContract, axis: str, length: int) -> int:
+    """Returns how many positions can be added to an axis."""
     most = contract.axes[axis].max if axis in contract.axes else None
     more = _MORE_PADDING if most is None else min(_MORE_PADDING, most - length)
     if more < 1:
         raise Inapplicable(f"the axis {axis} cannot be longer than {most}: there is no room for more padding")
-    return axis, length, more
+    return more
+
+
+def _without_cache(case: Case, contract: GraphContract) -> Case:
+    """Returns the case with nothing in the cache; the case itself where nothing is in it, or something must be."""
+    cached, sizes = set(_token_axes(case, contract)[:-1]), axis_sizes(case, contract)
+    may_be_empty = all(axis in contract.axes and contract.axes[axis].min == 0 for axis in cached)
+    if not may_be_empty or not any(sizes[axis] for axis in cached):
+        return case
+    inputs = {}
+    for name, array in case.inputs.items():
+        for position, dim in enumerate(_shapes(contract)[name]):
+            if cached & set(addends(dim)):
+                kept = [np.full(size_of(part, sizes), part not in cached) for part in addends(dim)]
+                array = np.compress(np.concatenate(kept), array, axis=position)
+        inputs[name] = array
+    return Case(case.name, inputs, case.mask)
+
+
+def _hidden(case: Case, contract: GraphContract, hidden: np.ndarray) -> Case:
+    """Returns the case with padding at some positions of every row: in the mask, and in all that stands there.
+
+    Args:
+        hidden: bool, one entry per position of the mask.
+    """
+    assert case.mask is not None
+    axes, sizes = _shapes(contract)[case.mask], axis_sizes(case, contract)
+    parts = addends(axes[-1])
+    ends = np.cumsum([size_of(part, sizes) for part in parts])
+    of_dim = {axes[-1]: hidden, **dict(zip(parts, np.split(hidden, ends[:-1]), strict=True))}
+    inputs = {}
+    for name, array in case.inputs.items():
+        for position, dim in enumerate(_shapes(contract)[name]):
+            if isinstance(dim, str) and dim in of_dim:
+                where = of_dim[dim].reshape(-1, *[1] * (array.ndim - position - 1))
+                array = np.where(where, array.dtype.type(_padding(name, case, contract)), array)
+        inputs[name] = array
+    return Case(case.name, inputs, case.mask)
 
 
 def _ragged(case: Case, contract: GraphContract) -> Case:
     """Returns the case with the second half of its first row masked, unless rows differ in length already."""
     try:
-        length = _size(case, contract, _token_axis(case, contract))
-        rows = _size(case, contract, batch_axis(contract))
+        axes, batch = _token_axes(case, contract), batch_axis(contract)
     except Inapplicable:
         return case
+    if len(axes) > 1:
+        return case  # with a cache: its cases have their own padding
+    length, rows = _size(case, contract, axes[0]), _size(case, contract, batch)
     assert case.mask is not None
     padded = not case.inputs[case.mask].all()
-    if padded or _shapes(contract)[case.mask][0] != batch_axis(contract) or length < 2:
+    if padded or _shapes(contract)[case.mask][0] != batch or length < 2:
         return case
     tail = np.arange(length) >= (length + 1) // 2
     first = (np.arange(rows) == 0).reshape(-1, *[1] * (case.inputs[case.mask].ndim - 1))
@@ -224,14 +295,6 @@ def _masked(case: Case, contract: GraphContract, where: np.ndarray) -> Case:
         if _shapes(contract)[name] == axes:
             array = np.where(where, array.dtype.type(_padding(name, case, contract)), array)
         inputs[name] = array
-    return Case(case.name, inputs, case.mask)
-
-
-def _lengthened(case: Case, contract: GraphContract, axis: str, before: int, after: int) -> Case:
-    inputs = {}
-    for name, array in case.inputs.items():
-        widths = [(before, after) if dim == axis else (0, 0) for dim in _shapes(contract)[name]]
-        inputs[name] = np.pad(array, widths, constant_values=_padding(name, case, contract))
     return Case(case.name, inputs, case.mask)
 
 

@@ -29,9 +29,10 @@ from onnxport.exporters.hub_options import HubOptions
 from onnxport.exporters.inputs.decoder import DecoderAxes, DecoderInputs
 from onnxport.exporters.inputs.text import TextInputs
 from onnxport.exporters.reference import answers_of_source
-from onnxport.exporters.verification import subjects, verify_bundle
+from onnxport.exporters.verification import check_subject, subjects, verify_bundle
 from onnxport.verify.contract import GraphContract, TensorSpec
 from onnxport.verify.golden import load_golden
+from onnxport.verify.relations import RELATIONS
 from onnxport.verify.report import CheckResult
 from onnxport.verify.subject import Subject
 from onnxport.verify.tolerance import Statistics, Tolerance
@@ -201,6 +202,52 @@ def test_a_wrong_graph_is_seen_by_the_cases_and_by_the_generation(
     cases, recorded = load_golden(made.path / golden)
     checks = verify_subject(wrong, recorded, cases, suite="quick")
     assert any(check.id == "outputs.match" and check.verdict == "fail" for check in checks)
+
+
+def _positions_by_index(model: onnx.ModelProto) -> None:
+    """Positions as an export has them whose mask was all ones: by their place, padding counted."""
+    graph = model.graph
+    for node in graph.node:
+        node.input[:] = ["positions.by_index" if value == "position_ids" else value for value in node.input]
+    constants = {"one": np.array(1), "axis": np.array([1])}
+    graph.initializer.extend(numpy_helper.from_array(value, f"positions.{name}") for name, value in constants.items())
+    made = [
+        ("Max", ["attention_mask", "positions.one"], "ones", {}),
+        ("CumSum", ["positions.ones", "positions.one"], "all", {"exclusive": 1}),
+        ("Shape", ["input_ids"], "new", {"start": 1}),
+        ("Neg", ["positions.new"], "start", {}),
+        ("Shape", ["attention_mask"], "end", {"start": 1}),
+        ("Slice", ["positions.all", "positions.start", "positions.end", "positions.axis"], "by_index", {}),
+    ]
+    for at, (operator, inputs, output, attributes) in enumerate(made):
+        graph.node.insert(at, helper.make_node(operator, inputs, [f"positions.{output}"], **attributes))
+
+
+@pytest.mark.parametrize(
+    ("fault", "broken"),
+    [(None, set()), (_mask_ignored, {"padding.left", "padding.content"}), (_positions_by_index, {"padding.left"})],
+)
+def test_more_padding_changes_nothing_in_the_prompt_nor_in_the_cache(
+    bundle: Callable[[str], Bundle],
+    checkpoint: Callable[[str], Path],
+    tmp_path: Path,
+    fault: Callable[[onnx.ModelProto], None] | None,
+    broken: set[str],
+) -> None:
+    made = bundle("gpt2")
+    recording = answers_of_source(made, str(checkpoint("gpt2")), HubOptions(), "standard").recordings["model"]
+    assert recording.invariants is not None
+    assert {name: one.held for name, one in recording.invariants.items()} == dict.fromkeys(RELATIONS, True)
+    (subject,) = subjects(made.path, made.manifest, ["base"])
+    model = onnx.load(subject.path)
+    if fault is not None:
+        fault(model)
+    onnx.save(model, tmp_path / "graph.onnx")
+    checks = check_subject(replace(subject, path=tmp_path / "graph.onnx"), recording, "standard")
+    verdicts = {c.detail.split(":")[0]: c.verdict for c in checks if c.id == "padding.invariant"}
+    assert verdicts == {
+        name: "fail" if name in broken else "pass" for name in ("padding.right", "padding.left", "padding.content")
+    }
 
 
 def _table_subject(path: Path, table: np.ndarray, **fields: object) -> Subject:
