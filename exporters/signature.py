@@ -174,12 +174,16 @@ def _modes(exportable: Exportable) -> dict[tuple[str, str], str]:
 
 def _require_same_modes(exportable: Exportable, before: Mapping[tuple[str, str], str]) -> None:
     """A module that switches itself to another algorithm answers by what it was asked before; no graph does."""
+    rows = {dims[0] for dims in exportable.inputs.values() if dims}
+    axes = [f"--static {name}=N" for name in exportable.axes if name not in rows]
     for (name, key), value in _modes(exportable).items():
         if before.get((name, key), value) != value:
+            was = before[name, key]
+            longer = f", or keep {was!r} by a length at which it never switches ({' '.join(axes)})" if axes else ""
             raise SignatureError(
                 f"{exportable.source.architecture} changes itself when it runs: {key} of {name or 'the module'} was "
-                f"{before[name, key]!r} and is {value!r} after short inputs, so that its answers depend on what it was "
-                f"asked before; fix the mode in config.json ({key}: {value!r})"
+                f"{was!r} and is {value!r} after short inputs, so that its answers depend on what it was asked before; "
+                f"fix the mode in config.json ({key}: {value!r}){longer}"
             )
 
 

@@ -74,9 +74,14 @@ def attend(
     """
     if output_attentions:
         return type(self).forward(
-            self, hidden_states, attention_mask, is_index_masked, is_index_global_attn,
-            output_attentions=True, **options,
-        )  # fmt: skip
+            self,
+            hidden_states,
+            attention_mask=attention_mask,
+            is_index_masked=is_index_masked,
+            is_index_global_attn=is_index_global_attn,
+            output_attentions=True,
+            **options,
+        )
     lowest = torch.finfo(hidden_states.dtype).min
     window = self.one_sided_attn_window_size
 
@@ -89,10 +94,11 @@ def attend(
     near = self._sliding_chunks_query_key_matmul(query, key, window)
     near = near + self._sliding_chunks_query_key_matmul(torch.ones_like(elsewhere), elsewhere, window)
 
-    # Positions of global attention come first in the order, and those of rows that have fewer are none.
+    # Tokens with global attention, in order, and in rows that have fewer of them some of the others.
+    length = is_index_global_attn.shape[1]
+    places = torch.arange(length, device=near.device) + length * (~is_index_global_attn).long()
     count = is_index_global_attn.long().sum(dim=1).max().clamp(min=1)
-    order = torch.sort(is_index_global_attn.long() * 2 * is_index_global_attn.shape[1] - _positions(near), dim=1)
-    chosen = order.indices.flip(1)[:, :count]
+    chosen = places.sort(dim=1).indices[:, :count]
     is_global = is_index_global_attn.gather(1, chosen)
 
     def at_chosen(states: Tensor) -> Tensor:
@@ -120,11 +126,6 @@ def chunk(self: Any, hidden_states: Tensor, window_overlap: int, onnx_export: bo
     """Two neighbouring blocks each: [rows, sequence, size] to [rows, sequence / overlap - 1, 2 * overlap, size]."""
     blocks = hidden_states.view(hidden_states.size(0), -1, window_overlap, hidden_states.size(2))
     return torch.cat([blocks[:, :-1], blocks[:, 1:]], dim=2)
-
-
-def _positions(states: Tensor) -> Tensor:
-    """[1, sequence]: 0, 1, 2 ..."""
-    return torch.arange(states.shape[1], device=states.device)[None, :]
 
 
 def _in_windows(self: Any, shares: Tensor, value: Tensor, window: int) -> Tensor:

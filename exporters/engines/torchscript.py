@@ -19,6 +19,7 @@ from onnxport.exporters.engines.by_keyword import ByKeyword
 from onnxport.exporters.engines.control_flow import TracedReads, find_data_dependence
 from onnxport.exporters.engines.kept_attributes import kept_attributes
 from onnxport.exporters.engines.mask_functions import traceable_masks
+from onnxport.exporters.engines.tensor_forms import tensor_forms
 from onnxport.exporters.engines.torchscript_operators import more_operators
 from onnxport.exporters.engines.weights import attach_weights, tensors_of
 from onnxport.exporters.errors import EngineError
@@ -54,6 +55,7 @@ def _trace(
         warnings.catch_warnings(record=True) as seen,
         kept_attributes(wrapper),
         traceable_masks(),
+        tensor_forms(wrapper),
         more_operators(opset),
         reads,
     ):

@@ -21,18 +21,11 @@ def visual_embed(
     Args:
         pixel_values: float [batch, channels, height, width].
         pixel_mask: [batch, height, width], 1 where the image is: a rectangle from the upper left corner.
-        max_image_length: if not negative, the most patches that the model looks at.
-
-    Raises:
-        ValueError: the model would look at a part of them, drawn at random.
+        max_image_length: not read. A model that looks at no more patches than this draws them at random, and is refused
+            before: it answers otherwise when it is asked again.
     """
     embedded = self.patch_embeddings(pixel_values)
     batch, hidden, rows, columns = embedded.shape
-    if isinstance(max_image_length, int) and 0 <= max_image_length < int(rows) * int(columns):
-        raise ValueError(
-            f"the model looks at {max_image_length} of {int(rows) * int(columns)} patches, drawn at random; set "
-            "max_image_length to -1 in config.json to make it look at all"
-        )
     mask = nn.functional.interpolate(pixel_mask[:, None].float(), size=(rows, columns)).long()[:, 0]
     side = self.config.image_size // self.config.patch_size
     table = self.position_embeddings[:, 1:].view(side, side, hidden)

@@ -15,7 +15,7 @@ from onnxport.exporters import Bundle, Recipe, export, load_bundle
 from onnxport.exporters.checkpoint import Checkpoint, load_checkpoint
 from onnxport.exporters.cli.app import run
 from onnxport.exporters.components import split
-from onnxport.exporters.errors import EngineError, RecipeError, SignatureError
+from onnxport.exporters.errors import RecipeError, SignatureError
 from onnxport.exporters.hub_options import HubOptions
 from onnxport.exporters.inputs import make_inputs
 from onnxport.exporters.inputs.combined import CombinedInputs
@@ -23,7 +23,7 @@ from onnxport.exporters.inputs.layout import LayoutInputs
 from onnxport.exporters.inputs.prompts import LABELS, PADDING, POINTS, PromptInputs
 from onnxport.exporters.source import find_folder
 from onnxport.verify.contract import AxisRange
-from zoo.multimodal import ROWS, write_vilt
+from zoo.multimodal import ROWS
 
 Write = Callable[[str], Path]
 Open = Callable[..., Checkpoint]
@@ -289,10 +289,26 @@ def test_sam_in_two_halves_computes_what_it_does_as_a_whole(folder: Write, tmp_p
     np.testing.assert_allclose(masks, expected.pred_masks.numpy(), rtol=1e-3, atol=1e-4)
 
 
-def test_a_model_that_draws_patches_at_random_has_no_graph(tmp_path: Path) -> None:
-    source = tmp_path / "vilt"
-    source.mkdir()
-    write_vilt(source)
-    with pytest.raises(EngineError, match="ViltForQuestionAnswering"):
-        export(source, tmp_path / "out", recipe=QUICK)
-    assert not (tmp_path / "out").exists()
+VILT = "vilt visual-question-answering"
+
+
+def test_questions_about_images(folder: Write, tmp_path: Path) -> None:
+    bundle = export(folder(VILT), tmp_path / "out", recipe=Recipe(suite="standard", variants=("base",)))
+    assert bundle.manifest.source.task == "visual-question-answering"
+    assert bundle.component().decisions == {"logits": -1}
+    assert _shapes(bundle)["pixel_values"] == ("batch", 3, 32, 32)
+    assert _shapes(bundle)["logits"] == ("batch", 5)
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder(VILT))
+    processor = transformers.AutoImageProcessor.from_pretrained(folder(VILT))
+    picture = np.random.default_rng(0).integers(0, 256, (60, 60, 3), dtype=np.uint8)
+    # A row of which a part is padding, as the processor pads the smaller of two pictures.
+    pixels = dict(processor(images=[picture, picture[::-1], picture.T.reshape(60, 60, 3)], return_tensors="np"))
+    pixels["pixel_mask"][1, 16:] = 0
+    texts = tokenizer(["who won", "was the graph in the runtime", "and"], padding=True, return_tensors="np")
+    feed = {name: np.asarray(array) for name, array in {**texts, **pixels}.items()}
+    expected = _reference(transformers.ViltForQuestionAnswering.from_pretrained(folder(VILT)), feed).logits
+    (logits,) = bundle.session("base").run(
+        ["logits"], {spec.name: feed[spec.name] for spec in bundle.component().inputs}
+    )
+    np.testing.assert_allclose(logits, expected.numpy(), rtol=1e-3, atol=1e-4)

@@ -91,9 +91,8 @@ def _write_layoutlmv3(head: str) -> Callable[[Path], None]:
     return write
 
 
-def write_vilt(folder: Path) -> None:
-    """No row: it draws at random which patches of an image it looks at, which no graph can do."""
-    config = transformers.ViltConfig(**{**_TEXT, **_VISION}, type_vocab_size=2)
+def write_vilt(folder: Path, **settings: Any) -> None:
+    config = transformers.ViltConfig(**{**_TEXT, **_VISION}, type_vocab_size=2, num_labels=5, **settings)
     _write(transformers.ViltForQuestionAnswering(config), folder)
     image_processor("Vilt")(size={"shortest_edge": 32}, size_divisor=8).save_pretrained(folder)
 
@@ -122,6 +121,7 @@ ROWS = (
     TinyModel("siglip", "zero-shot-image-classification", _write_siglip),
     TinyModel("chinese_clip", "zero-shot-image-classification", _write_chinese_clip),
     TinyModel("owlvit", "zero-shot-object-detection", _write_owlvit),
+    TinyModel("vilt", "visual-question-answering", write_vilt),
     TinyModel("layoutlm", "document-question-answering", _write_layoutlm("ForQuestionAnswering")),
     TinyModel("layoutlm", "token-classification", _write_layoutlm("ForTokenClassification")),
     TinyModel("layoutlmv3", "document-question-answering", _write_layoutlmv3("ForQuestionAnswering")),

@@ -43,6 +43,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
                    "local_attention": 8, "global_attn_every_n_layers": 2},
     "xlnet": {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64, "pad_token_id": 0},
     "big_bird": {"attention_type": "original_full", "block_size": 4, "num_random_blocks": 1},
+    "longformer": {**_ROBERTA_LIKE, "attention_window": 8},
     "esm": {"pad_token_id": 0, "mask_token_id": 4, "position_embedding_type": "rotary", "token_dropout": True},
     "mobilebert": {"embedding_size": 32, "intra_bottleneck_size": 32, "true_hidden_size": 32},
     "convbert": {"embedding_size": 32, "conv_kernel_size": 3, "head_ratio": 2},
@@ -51,7 +52,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "flaubert": {"emb_dim": 32, "n_layers": 2, "n_heads": 4, "n_words": len(VOCABULARY), "pad_index": 0},
 }  # fmt: skip
 _OTHER_NAMES = {"distilbert", "xlnet", "xlm", "flaubert"}
-_NO_TOKEN_TYPES = {"distilbert", "mpnet", "modernbert", "esm"}
+_NO_TOKEN_TYPES = {"distilbert", "mpnet", "modernbert", "esm", "longformer"}
 
 
 def write(
@@ -97,6 +98,15 @@ ROWS = (
     _row("modernbert", "fill-mask"),
     _row("xlnet", "text-classification"),
     _row("big_bird", "fill-mask"),
+    # Longer than all that its attention looks at: the model takes the full one for good at shorter inputs.
+    TinyModel(
+        "big_bird (block_sparse)",
+        "text-classification",
+        partial(write, "big_bird", "text-classification", attention_type="block_sparse"),
+        {"static": {"sequence": 44}},
+    ),
+    _row("longformer", "fill-mask"),
+    _row("longformer", "text-classification"),
     _row("esm", "feature-extraction"),
     _row("mobilebert", "text-classification"),
     _row("convbert", "token-classification"),

@@ -1,0 +1,136 @@
+"""What stands in the place of a method while a graph is traced computes what the method does."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from onnxport.exporters import Recipe, export
+from onnxport.exporters.cli.app import run
+from onnxport.exporters.engines.tensor_forms import FORMS, tensor_forms
+from onnxport.exporters.errors import SignatureError
+from zoo.multimodal import write_vilt
+from zoo.text import write
+
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+WINDOW = 8
+
+
+@pytest.fixture(scope="module")
+def longformer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("longformer")
+    write("longformer", "feature-extraction", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def vilt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("vilt")
+    write_vilt(folder)
+    return folder
+
+
+def _attention_mask(kind: str, shape: tuple[int, int]) -> np.ndarray:
+    """Of 0 (padding), 1 (the window alone) and 2 (global attention); the first token of a row is real."""
+    rng = np.random.default_rng(0)
+    mask = np.ones(shape, dtype=np.int64)
+    if kind == "padded":
+        mask[0, shape[1] // 2 :] = 0
+    elif kind == "first is global":
+        mask[:, 0] = 2
+    elif kind == "one row is global":
+        mask[-1, ::3] = 2
+    elif kind == "mixed":
+        mask = rng.integers(0, 3, shape)
+        mask[:, 0] = np.maximum(mask[:, 0], 1)
+    elif kind == "all are global":
+        mask[...] = 2
+    return mask
+
+
+MASKS = ("real", "padded", "first is global", "one row is global", "mixed", "all are global")
+# Less than a window, as many as one, no multiple of it, and a multiple.
+LENGTHS = (1, 5, WINDOW, 29, 4 * WINDOW)
+
+
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_longformers_attention(longformer: Path, kind: str, length: int) -> None:
+    model = transformers.LongformerModel.from_pretrained(longformer).eval()
+    ids = torch.from_numpy(np.random.default_rng(length).integers(2, 50, (3, length)))
+    feed = {"input_ids": ids, "attention_mask": torch.from_numpy(_attention_mask(kind, (3, length)))}
+    with torch.inference_mode():
+        expected = model(**feed, output_hidden_states=True)
+        with tensor_forms(model):
+            seen = model(**feed, output_hidden_states=True)
+    torch.testing.assert_close(seen.last_hidden_state, expected.last_hidden_state, **CLOSE)
+    torch.testing.assert_close(seen.hidden_states[1], expected.hidden_states[1], **CLOSE)
+
+
+def test_one_graph_of_longformer_has_windows_and_global_attention(longformer: Path, tmp_path: Path) -> None:
+    """A trace would keep the way that its example took: without global attention, of one length."""
+    bundle = export(longformer, tmp_path / "out", recipe=Recipe(suite="quick", variants=("base",)))
+    assert bundle.component().axes["sequence"].fixed is None
+    assert bundle.component().engine == "torchscript"
+    model, session = transformers.LongformerModel.from_pretrained(longformer).eval(), bundle.session("base")
+    for kind in MASKS:
+        for length in LENGTHS:
+            ids = np.random.default_rng(length).integers(2, 50, (3, length))
+            feed = {"input_ids": ids, "attention_mask": _attention_mask(kind, (3, length))}
+            with torch.inference_mode():
+                expected = model(**{name: torch.from_numpy(array) for name, array in feed.items()})
+            (seen,) = session.run(["last_hidden_state"], feed)
+            np.testing.assert_allclose(seen, expected.last_hidden_state.numpy(), rtol=1e-3, atol=1e-4)
+
+
+def test_attentions_of_longformer_have_as_many_columns_as_the_mask_says(
+    longformer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--output", "attentions", "--engine", "torchscript"]
+    assert run(["export", str(longformer), str(tmp_path / "out"), *flags]) == 2
+    assert "a tensor's value becomes a Python value" in capsys.readouterr().err
+
+
+def test_vilts_patches_in_order(vilt: Path) -> None:
+    model = transformers.ViltForQuestionAnswering.from_pretrained(vilt).eval()
+    torch.manual_seed(0)
+    for height, width in ((32, 32), (16, 40), (8, 8)):
+        pixels, mask = torch.randn(3, 3, height, width), torch.ones(3, height, width, dtype=torch.long)
+        mask[1, :, width // 16 * 8 :] = 0 if width > 8 else 1
+        mask[2, height // 16 * 8 :] = 0 if height > 8 else 1
+        feed = {"input_ids": torch.randint(2, 50, (3, 7)), "pixel_values": pixels, "pixel_mask": mask}
+        with torch.inference_mode():
+            expected = model(**feed).logits
+            with tensor_forms(model):
+                seen = model(**feed).logits
+        torch.testing.assert_close(seen, expected, **CLOSE)
+
+
+def test_a_vilt_that_looks_at_some_of_its_patches_has_no_graph(tmp_path: Path) -> None:
+    source = tmp_path / "vilt"
+    source.mkdir()
+    write_vilt(source, max_image_length=4)
+    with pytest.raises(SignatureError, match="ViltForQuestionAnswering returns another 'logits' when it runs again"):
+        export(source, tmp_path / "out", recipe=Recipe(suite="quick", variants=("base",)))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("model", ["LongformerModel", "ViltModel"])
+def test_a_form_is_there_while_a_graph_is_traced_and_no_longer(longformer: Path, vilt: Path, model: str) -> None:
+    module = getattr(transformers, model).from_pretrained(longformer if model == "LongformerModel" else vilt)
+    before = [dict(vars(part)) for part in module.modules()]
+    with tensor_forms(module):
+        assert [dict(vars(part)) for part in module.modules()] != before
+    assert [dict(vars(part)) for part in module.modules()] == before
+
+
+def test_every_form_stands_for_a_method_that_there_is() -> None:
+    for path, methods in FORMS.items():
+        module, _, name = path.partition(":")
+        kind = getattr(import_module(module), name)
+        assert all(callable(getattr(kind, method)) for method in methods)
