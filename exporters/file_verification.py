@@ -7,15 +7,20 @@ integer types, and its axes may be called anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from onnxport.exporters.exportable import EXTRA_OUTPUTS, Exportable
+from onnxport.exporters.errors import SignatureError
+from onnxport.exporters.exportable import EXTRA_OUTPUTS, Arrays, Exportable
+from onnxport.exporters.fewer_inputs import without_inputs
 from onnxport.exporters.hub_options import HubOptions
-from onnxport.exporters.loading import load
+from onnxport.exporters.loading import Loaded, load
+from onnxport.exporters.merged_placeholders import placeholders
+from onnxport.exporters.named_graph import component_of_file, named_graph
 from onnxport.exporters.onnx_facts import FileFacts, read_facts
 from onnxport.exporters.recipe import Recipe
 from onnxport.exporters.recording import Recording
@@ -23,24 +28,27 @@ from onnxport.exporters.reference import record, with_float64, with_invariants
 from onnxport.exporters.signature import probe_contract
 from onnxport.exporters.verification import only, require_provider
 from onnxport.verify.cases import Case
-from onnxport.verify.contract import Dim, GraphContract, TensorSpec
+from onnxport.verify.contract import AxisRange, Dim, GraphContract, TensorSpec
 from onnxport.verify.errors import VerificationError
-from onnxport.verify.report import CheckResult, Report, Verdict
+from onnxport.verify.report import CheckResult, Report
 from onnxport.verify.runners import CPU, Recorded, Runner
 from onnxport.verify.subject import Subject
 from onnxport.verify.suites import in_suite, measures_noise
 from onnxport.verify.tolerance import Criterion, Tolerance
 from onnxport.verify.verification import verify_subject
 
-_COMPONENT = "model"
 # The file made no promise of its own that these could hold it to: they are answered here, by what the source has.
 _ANSWERED_HERE = ("graph.names", "graph.axes")
+_NOT_COMPARED = "outputs.match"
 _SENTENCE_EMBEDDING = "sentence_embedding"
 # sentence-transformers' name of what transformers calls last_hidden_state, in the files that Optimum makes.
 _SENTENCE_NAMES = {"token_embeddings": "last_hidden_state"}
 _QUANTISED_OPS = frozenset(
     {"DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv"}
 )
+
+
+MakeResult = Callable[..., CheckResult]
 
 
 @dataclass(frozen=True)
@@ -58,6 +66,13 @@ class FileQuestion:
     names: tuple[CheckResult, ...]
     suite: str
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is not asked of the file and a person should know, one line each."""
+        absent = [check.output for check in self.names if check.id == _NOT_COMPARED and check.output]
+        told = [check.detail for check in self.names if check.verdict == "skip" and check.id != _NOT_COMPARED]
+        return (*told, *([f"the file has no output {', '.join(absent)}: not compared"] if absent else []))
+
 
 def ask_source(
     path: Path,
@@ -65,6 +80,7 @@ def ask_source(
     recipe: Recipe,
     hub: HubOptions,
     *,
+    component: str | None = None,
     case: str | None = None,
     provider: str | None = None,
 ) -> FileQuestion:
@@ -77,6 +93,7 @@ def ask_source(
         source: as for an export.
         recipe: task (None: inferred), suite and tolerance. rtol or atol given: they hold whatever the file's
             precision; else float16 and quantised files are held to what a bundle's `fp16` and `int8` are.
+        component: which graph of the model the file holds; None: the one that it is named after, or the only one.
         case: only the case of that name.
 
     Raises:
@@ -84,6 +101,7 @@ def ask_source(
         VerificationError: the file has an input that the source lacks, or of a type that cannot hold its values; no
             output is common to both; the suite has no such case.
         ProviderError: this ONNX Runtime has no such provider.
+        SourceError: the model has no such component, or several and the file is named after none.
         SourceError, TaskError, SignatureError: as for an export.
     """
     provider = provider or CPU
@@ -91,18 +109,31 @@ def ask_source(
     facts = read_facts(path)
     extras = [name for name in EXTRA_OUTPUTS if any(spec.name.split(".")[0] == name for spec in facts.outputs)]
     recipe = recipe.model_copy(update={"outputs": tuple(extras)})
-    exportable = load(source, recipe, hub).component()
-    lacking = [name for name in exportable.inputs if name not in {spec.name for spec in facts.inputs}]
-    exportable = _without_inputs(exportable, lacking, facts, source)
-    contract = probe_contract(exportable, recipe.opset)
-    outputs = _matched_outputs(facts, contract, source)
+    loaded = load(source, recipe, hub, wanted=component or named_graph(path))
+    name = component_of_file(path, loaded, component)
+    whole = loaded.component(name)
+    asked = source if len(loaded.components) == 1 else f"{name} of {source}"
+    _require_known_inputs(facts, whole, asked)
+    _require_cache(facts, whole)
+    lacking = [name for name in whole.inputs if name not in {spec.name for spec in facts.inputs}]
+    exportable = _rounded(without_inputs(whole, lacking), facts)
+    try:
+        contract = _promised(loaded, exportable, recipe.opset)
+    except SignatureError as e:
+        if not lacking:
+            raise
+        raise SignatureError(
+            f"{path.name} has no input {', '.join(lacking)}, without which {asked} does not run; give the --task and "
+            f"the --component that the file was made from ({e})"
+        ) from e
+    outputs = _matched_outputs(facts, contract, asked)
     recording = record(exportable, only(exportable.cases(recipe.suite), case, f"suite {recipe.suite}"), _silent)
     if in_suite("rows.independent", recipe.suite):
         recording = with_invariants(recording, exportable, contract, recipe)
     if measures_noise(recipe.suite):
         recording = with_float64(recording, exportable)
     subject = Subject(
-        component=_COMPONENT,
+        component=name,
         variant=path.name,
         path=path,
         contract=_contract(facts, contract, outputs),
@@ -110,11 +141,13 @@ def ask_source(
         provider=provider,
         invariants=recording.invariants,
     )
+    recording = recording.of_component(name)
+    result = partial(CheckResult, component=name, variant=path.name)
     return FileQuestion(
         subject=subject,
         cases=tuple(_in_types_of(facts, one) for one in recording.cases),
         recording=replace(recording, runner=_renamed(recording.runner, outputs)),
-        names=(*_check_names(path, facts, contract, outputs, lacking), _check_axes(path, facts, contract, outputs)),
+        names=(*_check_names(result, facts, contract, outputs, lacking), _check_axes(result, facts, contract, outputs)),
         suite=recipe.suite,
     )
 
@@ -132,30 +165,50 @@ def _silent(done: int, total: int) -> None:
     """Nobody waits for single cases."""
 
 
-def _without_inputs(exportable: Exportable, lacking: list[str], facts: FileFacts, source: str) -> Exportable:
+def _require_known_inputs(facts: FileFacts, exportable: Exportable, source: str) -> None:
     unknown = [spec.name for spec in facts.inputs if spec.name not in exportable.inputs]
     if unknown:
         raise VerificationError(
             f"{facts.path.name} has the input {unknown[0]}, which {source} is not fed with; expected some of "
-            f"{', '.join(exportable.inputs)}. Give the source and the --task that the file was made from, or export "
-            "it without that input."
+            f"{', '.join(exportable.inputs)}. Give the source, the --task and the --component that the file was made "
+            "from, or export it without that input."
         )
-    if len(lacking) == len(exportable.inputs):
+    if not facts.inputs:
         raise VerificationError(f"{facts.path.name} has no inputs; there is nothing to run it on.")
 
-    def kept(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return {name: array for name, array in inputs.items() if name not in lacking}
 
-    whole = exportable
+def _require_cache(facts: FileFacts, exportable: Exportable) -> None:
+    choice = exportable.choice
+    if choice is not None and (constant := placeholders(facts.path, choice)):
+        raise VerificationError(
+            f"{facts.path.name} gives {constant[0]} as a constant in steps with a cache, as Optimum writes it; "
+            f"expected the cache that it was given. Verify {choice.if_false} and {choice.if_true}, which it was made "
+            "of, or make one that hands the cache on: onnxport export --merged."
+        )
+
+
+def _promised(loaded: Loaded, exportable: Exportable, opset: int) -> GraphContract:
+    """The contract of the source: what an export of it would promise."""
+    choice = exportable.choice
+    if choice is None:
+        return probe_contract(exportable, opset)
+    if_true, if_false = (probe_contract(loaded.component(part), opset) for part in choice.parts)
+    return choice.contract(exportable, if_true, if_false)
+
+
+def _rounded(exportable: Exportable, facts: FileFacts) -> Exportable:
+    """What a file takes as float16 has values that float16 can hold, in the source's own type."""
+    half = {spec.name for spec in facts.inputs if spec.dtype == "float16"}
+
+    def held(inputs: Mapping[str, np.ndarray]) -> Arrays:
+        return {name: it.astype(np.float16).astype(it.dtype) if name in half else it for name, it in inputs.items()}
+
+    if not half:
+        return exportable
     return replace(
-        whole,
-        inputs={name: dims for name, dims in whole.inputs.items() if name not in lacking},
-        sample=lambda sizes, rng: kept(whole.sample(sizes, rng)),
-        cases=lambda suite: [
-            Case(one.name, kept(one.inputs), None if one.mask in lacking else one.mask) for one in whole.cases(suite)
-        ],
-        mask=None if whole.mask in lacking else whole.mask,
-        vocabularies={name: it for name, it in whole.vocabularies.items() if name not in lacking},
+        exportable,
+        sample=lambda sizes, rng: held(exportable.sample(sizes, rng)),
+        cases=lambda suite: [replace(case, inputs=held(case.inputs)) for case in exportable.cases(suite)],
     )
 
 
@@ -170,7 +223,7 @@ def _matched_outputs(facts: FileFacts, contract: GraphContract, source: str) -> 
     if not names:
         raise VerificationError(
             f"{facts.path.name} has the outputs {', '.join(found) or 'none'}, and {source} gives {', '.join(known)}: "
-            "none is common to both. Give the source, or the --task, that the file was made from."
+            "none is common to both. Give the source, the --task or the --component that the file was made from."
         )
     return names
 
@@ -186,8 +239,17 @@ def _renamed(answers: Runner, outputs: Mapping[str, str]) -> Recorded:
 
 
 def _contract(facts: FileFacts, contract: GraphContract, outputs: Mapping[str, str]) -> GraphContract:
-    """The source's axes under the file's names and in its types. Its opsets are its own affair."""
+    """The source's axes under the file's names and in its types. Its opsets are its own affair, and so is what it takes
+    besides: a size that it leaves open and the source does not is not promised to be refused."""
     theirs = {spec.name: spec for spec in (*contract.inputs, *contract.outputs)}
+    inputs, opened = [], set()
+    for spec in facts.inputs:
+        dims = list(theirs[spec.name].shape)
+        if len(dims) == len(spec.shape):
+            for i in (i for i, dim in enumerate(spec.shape) if isinstance(dim, str)):
+                opened.add(dims[i])
+                dims[i] = f"?{spec.name}.{i}" if isinstance(dims[i], int) else dims[i]
+        inputs.append(TensorSpec(name=spec.name, dtype=spec.dtype, shape=tuple(dims)))
     half = _precision(facts) == "float16"
     kept = []
     for spec in facts.outputs:
@@ -196,11 +258,12 @@ def _contract(facts: FileFacts, contract: GraphContract, outputs: Mapping[str, s
             dtype = spec.dtype if half and spec.dtype == "float16" and expected.dtype == "float32" else expected.dtype
             kept.append(TensorSpec(name=spec.name, dtype=dtype, shape=expected.shape))
     return GraphContract(
-        inputs=tuple(
-            TensorSpec(name=spec.name, dtype=spec.dtype, shape=theirs[spec.name].shape) for spec in facts.inputs
-        ),
+        inputs=tuple(inputs),
         outputs=tuple(kept),
-        axes=contract.axes,
+        axes={
+            name: AxisRange(min=axis.min) if axis.fixed is not None and name in opened else axis
+            for name, axis in contract.axes.items()
+        },
         vocabularies=contract.vocabularies,
     )
 
@@ -241,7 +304,7 @@ def _criterion(facts: FileFacts, recipe: Recipe, decisions: Mapping[str, int | N
 
 
 def _check_names(
-    path: Path, facts: FileFacts, contract: GraphContract, outputs: Mapping[str, str], lacking: list[str]
+    result: MakeResult, facts: FileFacts, contract: GraphContract, outputs: Mapping[str, str], lacking: list[str]
 ) -> Iterator[CheckResult]:
     """What both have is compared; what one of them lacks is told."""
     unknown = [spec.name for spec in facts.outputs if spec.name not in outputs]
@@ -249,16 +312,20 @@ def _check_names(
     detail = f"fed by name: {', '.join(spec.name for spec in facts.inputs)}; compared: {shared}"
     if unknown:
         detail = f"the source has no output {', '.join(unknown)}; it has {', '.join(s.name for s in contract.outputs)}"
-    yield _result("graph.names", path, "fail" if unknown else "pass", detail)
-    for name in lacking:
-        yield _result("graph.names", path, "skip", f"the file has no input {name}: the source was run without it, too")
+    yield result(id="graph.names", verdict="fail" if unknown else "pass", detail=detail)
+    if lacking:
+        them = "it" if len(lacking) == 1 else "them"
+        told = f"the file has no input {', '.join(lacking)}: the source was run without {them}, too"
+        yield result(id="graph.names", verdict="skip", detail=told)
     for spec in contract.outputs:
         if spec.name not in outputs.values():
             told = f"the file has no output {spec.name}: not compared"
-            yield _result("outputs.match", path, "skip", told, output=spec.name)
+            yield result(id=_NOT_COMPARED, verdict="skip", detail=told, output=spec.name)
 
 
-def _check_axes(path: Path, facts: FileFacts, contract: GraphContract, outputs: Mapping[str, str]) -> CheckResult:
+def _check_axes(
+    result: MakeResult, facts: FileFacts, contract: GraphContract, outputs: Mapping[str, str]
+) -> CheckResult:
     """No dimension is fixed that varies in the source. Axis names, and sizes that the file leaves open, are free."""
     expected = {spec.name: spec.shape for spec in contract.written().inputs}
     shapes = {spec.name: spec.shape for spec in contract.written().outputs}
@@ -271,7 +338,7 @@ def _check_axes(path: Path, facts: FileFacts, contract: GraphContract, outputs: 
     ]
     dimensions = sum(len(spec.shape) for spec in stated)
     detail = "; ".join(problems) or f"{dimensions} dimensions, none fixed that varies in the source"
-    return _result("graph.axes", path, "fail" if problems else "pass", detail)
+    return result(id="graph.axes", verdict="fail" if problems else "pass", detail=detail)
 
 
 def _allows(stated: tuple[Dim, ...], expected: tuple[Dim, ...], name: str) -> bool:
@@ -280,7 +347,3 @@ def _allows(stated: tuple[Dim, ...], expected: tuple[Dim, ...], name: str) -> bo
     return len(stated) == len(expected) and all(
         isinstance(ours, str) or ours == theirs for ours, theirs in zip(stated, expected, strict=True)
     )
-
-
-def _result(check: str, path: Path, verdict: Verdict, detail: str, output: str | None = None) -> CheckResult:
-    return CheckResult(id=check, component=_COMPONENT, variant=path.name, output=output, verdict=verdict, detail=detail)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxport.exporters.checkpoint import load_checkpoint
-from onnxport.exporters.components import not_merged, split
+from onnxport.exporters.components import not_merged, requesting, split
 from onnxport.exporters.components.single import MODEL
 from onnxport.exporters.errors import SourceError
 from onnxport.exporters.exportable import Exportable
@@ -59,8 +59,7 @@ class Loaded:
         if len(self.components) > 1:
             raise SourceError(
                 f"{self.source.model} has the components {', '.join(self.components)}, and what was asked is known of "
-                "models with a single graph; name one with --component where there is that flag, or export a bundle "
-                "and run onnxport verify BUNDLE --against it"
+                "models with a single graph; name one of them"
             )
         return next(iter(self.components.values()))
 
@@ -69,8 +68,11 @@ class Loaded:
         return copy_files(self.folder, self.processors.tokenizer, target) if self.folder is not None else ()
 
 
-def load(source: str, recipe: Recipe, hub: HubOptions) -> Loaded:
+def load(source: str, recipe: Recipe, hub: HubOptions, *, wanted: str | None = None) -> Loaded:
     """Loads a checkpoint folder, a Hub id or a factory.
+
+    Args:
+        wanted: a component that is there on request only (`ON_REQUEST`) is asked for, if the model can have it.
 
     Raises:
         SourceError, TaskError, SignatureError, RecipeError: as `load_checkpoint`, `split` and `load_plain_module`.
@@ -81,5 +83,7 @@ def load(source: str, recipe: Recipe, hub: HubOptions) -> Loaded:
             raise not_merged(exportable.source.architecture)
         return Loaded({MODEL: exportable}, exportable.source)
     checkpoint = load_checkpoint(find_folder(source, hub), recipe, hub)
+    if wanted is not None:
+        checkpoint = requesting(checkpoint, wanted)
     components = split(checkpoint)
     return Loaded(components, checkpoint.source, checkpoint.processors, checkpoint.folder.path, recorder_of(checkpoint))

@@ -45,7 +45,9 @@ EXAMPLES = (
     "onnxport verify bundles/minilm --variant optimized --report report.html --report junit.xml --json\n\n"
     "onnxport verify bundles/minilm --latency --report latency.html\n\n"
     "onnxport verify bundles/reviews --dataset reviews.csv --max-loss 0.005 --variant int8\n\n"
-    "onnxport verify model.onnx --against ./checkpoint --task text-classification"
+    "onnxport verify model.onnx --against ./checkpoint --task text-classification\n\n"
+    "onnxport verify onnx/decoder_with_past_model.onnx --against ./checkpoint\n\n"
+    "onnxport verify prompt.onnx --against ./checkpoint --component decoder_model"
 )
 
 
@@ -68,6 +70,14 @@ def verify(
         typer.Option(
             metavar="TASK",
             help="What an ONNX file is for. Default: what the checkpoint says; a bundle records it.",
+            rich_help_panel=VERIFICATION,
+        ),
+    ] = None,
+    component: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Which graph of the model an ONNX file is (decoder_model). Default: the one it is named after.",
             rich_help_panel=VERIFICATION,
         ),
     ] = None,
@@ -131,7 +141,8 @@ def verify(
     Without --against, the golden tensors stored in the bundle are the reference,
     and neither torch nor transformers is needed. The exit code is 1 if a check
     failed. An ONNX file that is in no bundle is compared with the model it was
-    made from; inputs and outputs are matched by name.
+    made from, or with the graph of it that the file is named after
+    (encoder_model.onnx); inputs and outputs are matched by name.
     """
     from onnxport.exporters.hub_options import HubOptions
 
@@ -158,6 +169,7 @@ def verify(
                 source,
                 hub,
                 task=task,
+                component=component,
                 suite=chosen_suite,
                 case=case,
                 rtol=rtol,
@@ -171,6 +183,9 @@ def verify(
             loaded = load_bundle(bundle)
             if task is not None:
                 raise typer.BadParameter("a bundle records its task; leave it out", param_hint="--task")
+            if component is not None:
+                told = "a bundle is verified whole; leave it out, or give the file of one graph"
+                raise typer.BadParameter(told, param_hint="--component")
             manifest = loaded.manifest
             result = _verify_bundle(
                 console,
@@ -274,6 +289,7 @@ def _verify_file(
     hub: HubOptions,
     *,
     task: str | None,
+    component: str | None,
     suite: Suite | None,
     case: str | None,
     rtol: float | None,
@@ -286,10 +302,9 @@ def _verify_file(
         from onnxport.exporters.recipe import Recipe
 
         recipe = Recipe(task=task, suite=suite or "standard", rtol=rtol, atol=atol)
-        question = ask_source(file, against, recipe, hub, case=case, provider=provider)
-        for check in question.names:
-            if check.verdict == "skip":
-                stage.note(check.detail)
+        question = ask_source(file, against, recipe, hub, component=component, case=case, provider=provider)
+        for note in question.notes:
+            stage.note(note)
         for refused, reason in question.recording.refused.items():
             stage.note(f"case {refused} left out: {reason}")
     with console.stage("Verify"):

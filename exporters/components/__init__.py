@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from onnxport.exporters.errors import RecipeError
 
@@ -22,6 +23,15 @@ SPLITS: Mapping[str, str] = {
 }
 """What a task's head asks for, or `--split`, and the function that makes its components."""
 
+ON_REQUEST: Mapping[str, Literal["split", "merged"]] = {
+    "text_model": "split",
+    "vision_model": "split",
+    "vision_encoder": "split",
+    "prompt_encoder_mask_decoder": "split",
+    "decoder_model_merged": "merged",
+}
+"""A component that a model has only where the recipe asks for it, and the field of the recipe that does."""
+
 
 def split(checkpoint: Checkpoint) -> dict[str, Exportable]:
     """Returns the components of a checkpoint by name, in the order in which they run.
@@ -33,6 +43,11 @@ def split(checkpoint: Checkpoint) -> dict[str, Exportable]:
         SourceError: weights that the task needs are missing, or a processor does not fit the model.
     """
     name = _apart(checkpoint) if checkpoint.recipe.split else checkpoint.head.split
+    if name is None:
+        raise RecipeError(
+            f"split (--split) makes a component of each tower of a dual encoder, and of the two halves of a model that "
+            f"is prompted with points; {checkpoint.source.architecture} is neither: leave it out"
+        )
     if checkpoint.recipe.merged and name != "encoder_decoder":
         raise not_merged(checkpoint.source.architecture)
     module, _, function = SPLITS[name].partition(":")
@@ -48,15 +63,19 @@ def not_merged(architecture: str) -> RecipeError:
     )
 
 
-def _apart(checkpoint: Checkpoint) -> str:
-    """The row for a model of which `--split` makes several graphs; what the model can do tells."""
+def requesting(checkpoint: Checkpoint, component: str) -> Checkpoint:
+    """Returns the checkpoint with a recipe that asks for a component of that name, where its model can have one."""
+    field = ON_REQUEST.get(component)
+    merges = field == "merged" and checkpoint.head.split == "encoder_decoder"
+    splits = field == "split" and _apart(checkpoint) is not None
+    asked = {"merged": True} if merges else {"split": True} if splits else {}
+    return replace(checkpoint, recipe=checkpoint.recipe.model_copy(update=asked))
+
+
+def _apart(checkpoint: Checkpoint) -> str | None:
+    """The row for a model of which `--split` makes several graphs; what the model can do tells. None: it makes none."""
     from onnxport.exporters.components.prompted import is_prompted
     from onnxport.exporters.components.towers import is_dual_encoder
 
-    for name, fits in {"towers": is_dual_encoder, "prompted": is_prompted}.items():
-        if fits(checkpoint.model):
-            return name
-    raise RecipeError(
-        f"split (--split) makes a component of each tower of a dual encoder, and of the two halves of a model that is "
-        f"prompted with points; {checkpoint.source.architecture} is neither: leave it out"
-    )
+    rows = {"towers": is_dual_encoder, "prompted": is_prompted}
+    return next((name for name, fits in rows.items() if fits(checkpoint.model)), None)

@@ -49,10 +49,12 @@ class CachedDecoder(nn.Module):
         Args:
             input_ids: int64 [batch, sequence], the new tokens.
             attention_mask: int64 [batch, past_sequence+sequence].
-            rest: the cache, float [batch, heads, past_sequence, head size]; position_ids int64 [batch, sequence], where
-                the model takes them; and other options of the model.
+            rest: the cache, float [batch, heads, past_sequence, head size], or none of it: nothing is past;
+                position_ids int64 [batch, sequence], where the model takes them; and other options of the model.
         """
         names = [(index, f"{PAST}{index}.key", f"{PAST}{index}.value") for index in self._layers]
+        if names[0][1] not in rest:
+            names = []
         cache = make_cache([(index, rest.pop(key), rest.pop(value)) for index, key, value in names])
         with traceable_experts(self.model):
             result = self.model(

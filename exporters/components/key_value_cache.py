@@ -97,11 +97,14 @@ def _layer(model: nn.Module, index: int, layer: Any) -> LayerCache | None:
 
 
 def make_cache(pairs: Sequence[tuple[int, Tensor, Tensor]]) -> Any:
-    """Returns a DynamicCache that holds all of the past: layer index, keys and values, in the order of the layers."""
+    """Returns a DynamicCache that holds all of the past: layer index, keys and values, in the order of the layers.
+
+    Without any it is empty; a layer is made when something is put into it.
+    """
     from transformers.cache_utils import DynamicCache, DynamicLayer
 
     cache = DynamicCache()
-    layers = [DynamicLayer() for _ in range(pairs[-1][0] + 1)]
+    layers = [DynamicLayer() for _ in range(pairs[-1][0] + 1 if pairs else 0)]
     for index, keys, values in pairs:
         # `update` would concatenate them with an empty tensor.
         layer = layers[index]

@@ -8,6 +8,9 @@ import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
+import onnx
+import onnxruntime
 import pytest
 import torch
 import transformers
@@ -21,6 +24,7 @@ from onnxport.exporters.recipe import Recipe
 from onnxport.verify.errors import ModelFileError, ProviderError, VerificationError
 from onnxport.verify.report import CheckResult, Report
 from onnxport.verify.tolerance import FLOAT16, FLOAT32, Statistics, Tolerance
+from zoo.vision import ROWS as VISION
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 OUTPUTS = ("last_hidden_state", "pooler_output")
@@ -124,6 +128,21 @@ def test_inputs_are_cast_where_nothing_is_lost(make_file: FileMaker, checkpoint:
 def test_inputs_that_cannot_hold_the_ids(make_file: FileMaker, checkpoint: Path) -> None:
     with pytest.raises(VerificationError, match="takes input_ids as bool, which cannot hold the int64 values"):
         verified(make_file(dtype=torch.bool), checkpoint)
+
+
+def test_a_size_that_only_the_file_leaves_open_need_not_be_refused(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    next(row for row in VISION if row.name == "resnet image-classification").write(source)
+    bundle = export(source, tmp_path / "out", recipe=Recipe(variants=("base",)), verify=False)
+    assert not details(verified(bundle.file("base"), source, Recipe()), "fail")
+    model = onnx.load(bundle.file("base"))
+    for position, dim in enumerate(model.graph.input[0].type.tensor_type.shape.dim):
+        dim.dim_param = ("batch_size", "num_channels", "height", "width")[position]
+    onnx.save(model, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    assert session.run(None, {"pixel_values": np.ones((1, 3, 64, 48), np.float32)}), "the file takes other sizes"
+    assert not details(verified(tmp_path / "model.onnx", source, Recipe()), "fail")
 
 
 def test_swapped_inputs_fail(make_file: FileMaker, checkpoint: Path) -> None:
@@ -287,7 +306,8 @@ class TestCommand:
         command = ["verify", str(path), "--against", str(checkpoint), "--suite", "quick", *asked]
         assert run([*command, "--task", "feature-extraction"]) == 0
         told = " ".join(capsys.readouterr().err.split())
-        assert "no input attention_mask: the source was run without it" in told, "nobody should miss a lost mask"
+        lacking = "no input attention_mask, token_type_ids: the source was run without them"
+        assert lacking in told, "nobody should miss a lost mask"
         assert Report.from_json(Path(reports[0]).read_bytes()).verdict == "pass"
         assert all("other.onnx" in Path(report).read_text() for report in reports)
 
