@@ -74,10 +74,22 @@ class Exportable:
         Raises:
             SignatureError: an output is missing, or something among them is no tensor.
         """
-        options = {**self.options, **{f"output_{name}": True for name in self.extra_outputs}}
+        return self.named(self.call(inputs))
+
+    def call(self, inputs: Mapping[str, Tensor]) -> Any:
+        """Calls the module by keyword and returns what it returns; whatever it raises is its own.
+
+        Raises:
+            SignatureError: the module cannot be asked for an extra output.
+        """
         for name in self.extra_outputs:
             _require_option(self.module, name)
-        named = name_outputs(self.module(**inputs, **options))
+        options = {**self.options, **{f"output_{name}": True for name in self.extra_outputs}}
+        return self.module(**inputs, **options)
+
+    def named(self, returned: Any) -> dict[str, Tensor]:
+        """Returns the outputs that are kept, by name, of what `call` returned; raises like `run`."""
+        named = name_outputs(returned)
         names = self.outputs if self.outputs is not None else tuple(named)
         missing = [name for name in names if name not in named]
         if missing:

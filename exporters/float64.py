@@ -12,6 +12,7 @@ from torch import nn
 from onnxport.exporters.errors import SignatureError
 from onnxport.exporters.exportable import Exportable, to_tensors
 from onnxport.verify.cases import Case
+from onnxport.verify.errors import OnnxportError
 from onnxport.verify.runners import one_line
 
 
@@ -30,11 +31,17 @@ def _run(exportable: Exportable, case: Case) -> Mapping[str, np.ndarray]:
         name: array.astype(np.float64) if np.issubdtype(array.dtype, np.floating) else array
         for name, array in case.inputs.items()
     }
+    tensors = to_tensors(inputs)
     try:
         with torch.inference_mode():
-            outputs = exportable.run(to_tensors(inputs))
-    except (RuntimeError, TypeError, ValueError, IndexError) as e:
+            returned = exportable.call(tensors)
+    except OnnxportError:
+        raise
+    except Exception as e:  # a forward raises whatever its author chose
+        if isinstance(e, MemoryError) or "allocate memory" in str(e):  # the machine's fault, not the module's
+            raise
         raise SignatureError(f"the module does not run in float64: {type(e).__name__}: {one_line(e)}") from e
+    outputs = exportable.named(returned)
     for name, tensor in outputs.items():
         if tensor.is_floating_point() and tensor.dtype != torch.float64:
             raise SignatureError(f"the module narrows its output {name} to {tensor.dtype} although it runs in float64")

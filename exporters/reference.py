@@ -22,9 +22,10 @@ from onnxport.exporters.tokenizer_evidence import check_tokenizer, record_tokeni
 from onnxport.exporters.verification import only
 from onnxport.verify.cases import Case
 from onnxport.verify.contract import GraphContract
+from onnxport.verify.errors import OnnxportError
 from onnxport.verify.relations import measure_relations
 from onnxport.verify.report import CheckResult
-from onnxport.verify.runners import Recorded, Runner
+from onnxport.verify.runners import Recorded, Runner, one_line
 from onnxport.verify.suites import in_suite, measures_noise, probe_case
 
 
@@ -48,14 +49,17 @@ class TorchRunner:
             SignatureError: part of the module is in train mode, or PyTorch itself fails on these inputs.
         """
         self.require_eval()
+        tensors = to_tensors(case.inputs)
         try:
             with torch.inference_mode():
-                outputs = self.exportable.run(to_tensors(case.inputs))
-        except (RuntimeError, ValueError, IndexError) as e:
-            if "allocate memory" in str(e):  # the machine's fault, not the case's
+                returned = self.exportable.call(tensors)
+        except OnnxportError:
+            raise
+        except Exception as e:  # a forward raises whatever its author chose
+            if isinstance(e, MemoryError) or "allocate memory" in str(e):  # the machine's fault, not the case's
                 raise
-            raise SignatureError(f"PyTorch itself fails on case {case.name}: {type(e).__name__}: {e}") from e
-        return {name: tensor.detach().numpy() for name, tensor in outputs.items()}
+            raise SignatureError(f"PyTorch itself fails on case {case.name}: {type(e).__name__}: {one_line(e)}") from e
+        return {name: tensor.detach().numpy() for name, tensor in self.exportable.named(returned).items()}
 
 
 def record(exportable: Exportable, cases: Sequence[Case], advance: Callable[[int, int], None]) -> Recording:

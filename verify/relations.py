@@ -15,7 +15,7 @@ import numpy as np
 from onnxport.verify.cases import Case, axis_sizes
 from onnxport.verify.compare import compare
 from onnxport.verify.contract import Dim, GraphContract, Model, addends, size_of
-from onnxport.verify.errors import OnnxportError
+from onnxport.verify.errors import OnnxportError, VerificationError
 from onnxport.verify.padding import real_positions
 from onnxport.verify.runners import Runner, one_line
 from onnxport.verify.tolerance import Criterion
@@ -67,15 +67,23 @@ def variations(relation: str, case: Case, contract: GraphContract) -> list[Varia
 def differences(
     runner: Runner, asked: Sequence[Variation], contract: GraphContract, criterion: Criterion
 ) -> list[Located]:
-    """Runs variations and compares what must be equal, by a criterion in which the original is the measure."""
+    """Runs variations and compares what must be equal, by a criterion in which the original is the measure.
+
+    Raises:
+        VerificationError: an output has not the rank of the contract, or not the positions that are to be compared.
+        OnnxportError: as the runner.
+    """
     answers: dict[int, Mapping[str, np.ndarray]] = {}
     found = []
     for variation in asked:
         original = variation.original
         if id(original) not in answers:
             answers[id(original)] = runner.run(original)
+        changed = runner.run(variation.changed)
+        _require_positions(answers[id(original)], contract, variation.original_picks)
+        _require_positions(changed, contract, variation.changed_picks)
         expected = _pick(answers[id(original)], contract, variation.original_picks)
-        actual = _pick(runner.run(variation.changed), contract, variation.changed_picks)
+        actual = _pick(changed, contract, variation.changed_picks)
         real = _pick(_real(original, contract), contract, variation.original_picks)
         found += [Located(variation.what, c) for c in compare(expected, actual, criterion, real=real)]
     return found
@@ -84,14 +92,18 @@ def differences(
 def measure_relations(
     reference: Runner, case: Case, contract: GraphContract, criterion: Criterion
 ) -> dict[str, Invariant]:
-    """Returns which relations the reference keeps; those that cannot be asked are left out."""
+    """Returns which relations the reference keeps; those that cannot be asked are left out.
+
+    A reference that cannot run a case raises an `OnnxportError`. Any other exception is a fault of the program, and
+    passes through: it says nothing of the reference.
+    """
     measured = {}
     for relation in RELATIONS:
         try:
             worst = worst_of(differences(reference, variations(relation, case, contract), contract, criterion))
         except Inapplicable:
             continue
-        except Exception as e:  # noqa: BLE001  (a reference that fails on the changed case does not keep the relation)
+        except OnnxportError as e:  # a reference that fails on the changed case does not keep the relation
             measured[relation] = Invariant(held=False, detail=one_line(e))
             continue
         held = worst.verdict == "pass"
@@ -311,6 +323,18 @@ def _take(case: Case, contract: GraphContract, picks: Picks) -> Case:
 def _pick(outputs: Mapping[str, np.ndarray], contract: GraphContract, picks: Picks) -> dict[str, np.ndarray]:
     shapes = {spec.name: spec.shape for spec in contract.outputs}
     return {name: _at(array, shapes.get(name, ()), picks) for name, array in outputs.items()}
+
+
+def _require_positions(outputs: Mapping[str, np.ndarray], contract: GraphContract, picks: Picks) -> None:
+    for spec in contract.outputs:
+        array = outputs.get(spec.name)
+        if array is None:
+            continue  # which is told where names are compared
+        least = [int(picks[str(dim)].max()) + 1 if dim in picks else 0 for dim in spec.shape]
+        if array.ndim != len(least) or any(size < n for size, n in zip(array.shape, least, strict=True)):
+            raise VerificationError(
+                f"{spec.name} is {list(array.shape)}, expected {list(spec.shape)} with at least {least} positions."
+            )
 
 
 def _at(array: np.ndarray, shape: Sequence[int | str], picks: Picks) -> np.ndarray:

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
-from onnxport.verify import AxisRange, Case, GraphContract, TensorSpec
+from onnxport.verify import AxisRange, Case, GraphContract, TensorSpec, Tolerance
 from onnxport.verify.checks import load_check
+from onnxport.verify.errors import SessionError, VerificationError
 from onnxport.verify.relations import Inapplicable, Invariant, batch_axis, measure_relations
 
 FIRST = numpy_helper.from_array(np.array([0]), "start")
@@ -105,3 +106,38 @@ def test_measuring_tells_what_a_model_keeps(build, probe_of, contract, cases) ->
         "padding.content": True,
     }  # fmt: skip
     assert measured["rows.alone"].detail.startswith("off by ")
+
+
+def test_an_output_of_another_rank_or_with_too_few_rows_fails(build, probe_of) -> None:
+    flat = [helper.make_node("Reshape", ["states", "shape"], ["hidden"])]
+    rank = probe_of(build(hidden=flat, initializers=[numpy_helper.from_array(np.array([-1, 4]), "shape")]))
+    assert [(verdict, "hidden is [" in detail) for verdict, detail in ask(rank)] == [("fail", True)] * 2
+    first = [helper.make_node("Slice", ["states", "start", "end", "start"], ["hidden"])]
+    short = probe_of(build(hidden=first, initializers=[FIRST, ONE]))
+    (alone, _), (reordered, detail) = ask(short)
+    assert (alone, reordered) == ("fail", "fail")
+    assert "with at least [2, 0, 0] positions" in detail
+
+
+@pytest.mark.parametrize("error", [SessionError("it does not run"), VerificationError("no such case")])
+def test_a_reference_that_fails_does_not_keep_the_relation(contract, cases, error) -> None:
+    measured = measure_relations(Raising(error), cases[0], contract, Tolerance(rtol=0, atol=0))
+    assert {(one.held, one.detail) for one in measured.values()} == {(False, str(error))}
+
+
+def test_a_fault_of_the_program_is_no_answer_of_the_reference(contract, cases) -> None:
+    for error in (KeyError("a slip"), TypeError("a slip")):
+        with pytest.raises(type(error), match="a slip"):
+            measure_relations(Raising(error), cases[0], contract, Tolerance(rtol=0, atol=0))
+
+
+class Raising:
+    """A runner that fails on every case."""
+
+    name = "raising"
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def run(self, case: Case) -> dict[str, np.ndarray]:
+        raise self.error
