@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from importlib import import_module
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 from onnxport.exporters.errors import RecipeError
+from onnxport.verify.import_target import import_target
 
 if TYPE_CHECKING:
     from onnxport.exporters.checkpoint import Checkpoint
@@ -50,8 +50,7 @@ def split(checkpoint: Checkpoint) -> dict[str, Exportable]:
         )
     if checkpoint.recipe.merged and name != "encoder_decoder":
         raise not_merged(checkpoint.source.architecture)
-    module, _, function = SPLITS[name].partition(":")
-    make = cast("Callable[[Checkpoint], dict[str, Exportable]]", getattr(import_module(module), function))
+    make: Callable[[Checkpoint], dict[str, Exportable]] = import_target(SPLITS[name])
     return make(checkpoint)
 
 

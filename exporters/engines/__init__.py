@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 from onnxport.exporters.environment import installed_version
 from onnxport.exporters.errors import RecipeError
 from onnxport.exporters.recipe import Recipe
 from onnxport.exporters.suggestion import expected_one_of
+from onnxport.verify.import_target import import_target
 
 if TYPE_CHECKING:
     from onnxport.exporters.exportable import Exportable
@@ -39,8 +39,8 @@ class Engine:
     extra: str = "export"
 
     def load(self) -> ExportFunction:
-        module, _, name = self.target.partition(":")
-        return cast(ExportFunction, getattr(import_module(module), name))
+        export_graph: ExportFunction = import_target(self.target)
+        return export_graph
 
     @property
     def missing(self) -> list[str]:

@@ -7,13 +7,13 @@ runs the method itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib import import_module
 from types import MethodType
-from typing import Any
 
 from torch import nn
+
+from onnxport.verify.import_target import import_target
 
 _HERE = "onnxport.exporters.engines"
 _VILT = "transformers.models.vilt.modeling_vilt:ViltEmbeddings"
@@ -37,15 +37,9 @@ def tensor_forms(module: nn.Module) -> Iterator[None]:
         for part in module.modules():
             kind = type(part)
             for name, target in FORMS.get(f"{kind.__module__}:{kind.__qualname__}", {}).items():
-                setattr(part, name, MethodType(_load(target), part))
+                setattr(part, name, MethodType(import_target(target), part))
                 changed.append((part, name))
         yield
     finally:
         for part, name in changed:
             delattr(part, name)
-
-
-def _load(target: str) -> Callable[..., Any]:
-    path, _, name = target.partition(":")
-    function: Callable[..., Any] = getattr(import_module(path), name)
-    return function

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from onnxport.exporters.errors import BundleError
 from onnxport.exporters.suggestion import expected_one_of
 from onnxport.verify.contract import TensorSpec
+from onnxport.verify.import_target import import_target
 
 if TYPE_CHECKING:
     from onnxport.exporters.checkpoint import Checkpoint
@@ -74,7 +74,7 @@ def recorder_of(checkpoint: Checkpoint) -> Callable[[], Generation] | None:
     name = checkpoint.head.split
     if name not in GENERATORS:
         return None
-    record = cast("Callable[[Checkpoint], Generation]", _load(GENERATORS[name].recorder))
+    record: Callable[[Checkpoint], Generation] = import_target(GENERATORS[name].recorder)
     return lambda: record(checkpoint)
 
 
@@ -92,9 +92,4 @@ def loops_of(name: str, components: Collection[str]) -> dict[str, Loop]:
     others = [component for component in components if component in row.others]
     last = [component for component in components if component not in others][-1]
     targets = {last: row.loop, **{component: row.others[component] for component in others}}
-    return {component: cast(Loop, _load(target)) for component, target in targets.items()}
-
-
-def _load(target: str) -> Any:
-    module, _, function = target.partition(":")
-    return getattr(import_module(module), function)
+    return {component: import_target(target) for component, target in targets.items()}

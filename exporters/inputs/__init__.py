@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from onnxport.exporters.errors import SignatureError
+from onnxport.verify.import_target import import_target
 
 if TYPE_CHECKING:
     from onnxport.exporters.checkpoint import Checkpoint
@@ -86,15 +86,10 @@ def makers_of(accepted: Iterable[str]) -> dict[str, Callable[[Checkpoint], Input
     names = set(accepted)
     names -= {covered for name, covered in _COVERED.items() if name in names}
     targets = dict.fromkeys(target for name, target in MAKERS.items() if name in names)
-    return {target.rpartition(":")[2].removesuffix("_inputs"): _load(target) for target in targets}
+    return {target.rpartition(":")[2].removesuffix("_inputs"): import_target(target) for target in targets}
 
 
 def call_options(maker: InputMaker) -> Mapping[str, Any]:
     """Returns what forward must be told besides its inputs, where a maker has `options`: most need none."""
     options: Mapping[str, Any] = getattr(maker, "options", {})
     return options
-
-
-def _load(target: str) -> Callable[[Checkpoint], InputMaker]:
-    module, _, function = target.partition(":")
-    return cast("Callable[[Checkpoint], InputMaker]", getattr(import_module(module), function))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
 
 from onnxport.exporters.bundle import Bundle
 from onnxport.exporters.datasets import Dataset
 from onnxport.exporters.errors import DatasetError
 from onnxport.exporters.task_metrics.metric import TaskMetric
+from onnxport.verify.import_target import import_target
 
 _HERE = "onnxport.exporters.task_metrics"
 
@@ -41,9 +41,7 @@ def task_metric(bundle: Bundle, dataset: Dataset) -> TaskMetric:
         )
     for module in ("scipy", "sklearn", "jiwer"):  # at once, and not after minutes of work
         import_module(module)
-    name, _, kind = TASK_METRICS[task].partition(":")
-    metric: Any = getattr(import_module(name), kind)(bundle, dataset)
+    metric: TaskMetric = import_target(TASK_METRICS[task])(bundle, dataset)
     if metric.examples < 2:
         raise DatasetError(f"{dataset.name} has one example; a metric needs more, hundreds to tell a loss of a percent")
-    found: TaskMetric = metric
-    return found
+    return metric

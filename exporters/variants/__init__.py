@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 from onnxport.exporters.errors import VariantError
 from onnxport.exporters.graph import Graph, Variant
 from onnxport.exporters.onnx_writer import ExternalData, read_skeleton, split_large, write_model, write_reference
 from onnxport.exporters.recipe import Level
 from onnxport.exporters.variants.child import Children
+from onnxport.verify.import_target import import_target
 
 if TYPE_CHECKING:
     from onnxport.exporters.variants.fusion import FusedGraph
@@ -84,8 +84,7 @@ class VariantBuilder:
         kind = KINDS[name]
         path = kind.path(self.out_dir, self.graph.component)
         path.parent.mkdir(parents=True, exist_ok=True)
-        module, function = kind.builder.split(":")
-        build = cast(Callable[[VariantBuilder, VariantKind, Path], Variant], getattr(import_module(module), function))
+        build: Callable[[VariantBuilder, VariantKind, Path], Variant] = import_target(kind.builder)
         self.made[name] = build(self, kind, path)
         return self.made[name]
 

@@ -15,12 +15,12 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
 from onnxport.exporters.errors import VariantError
+from onnxport.verify.import_target import import_target
 
 # The working folder may hold files of a checkpoint: nothing may be imported from it. (PYTHONSAFEPATH would do, from
 # Python 3.11 on.)
@@ -145,12 +145,11 @@ def _main() -> None:
     """Answers on the real standard output; whatever else is printed goes to standard error."""
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    module, function = sys.argv[1].split(":")
     arguments = json.loads(sys.stdin.readline())
     if sys.platform != "win32":  # a thread that waits for a pipe there blocks whoever asks for standard input
         threading.Thread(target=_end_with_the_parent, daemon=True).start()
     try:
-        reply = {"result": getattr(import_module(module), function)(**arguments)}
+        reply = {"result": import_target(sys.argv[1])(**arguments)}
     except VariantError as e:
         reply = {"variant_error": str(e)}
     except OSError as e:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from onnxport.verify.import_target import import_target
 
 if TYPE_CHECKING:
     from onnxport.verify.report import CheckResult
@@ -46,6 +47,5 @@ def filed_under(check: str) -> str:
 
 def load_check(check: str) -> Callable[..., list[CheckResult]]:
     """Returns the function behind an id of `CHECKS`."""
-    module, function = CHECKS[check].split(":")
-    found: Callable[..., list[CheckResult]] = getattr(import_module(module), function)
+    found: Callable[..., list[CheckResult]] = import_target(CHECKS[check])
     return found

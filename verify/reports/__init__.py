@@ -5,9 +5,9 @@ Every format is a pure function of the report: equal reports give equal text, wi
 
 from __future__ import annotations
 
-from importlib import import_module
-from operator import attrgetter
 from typing import TYPE_CHECKING
+
+from onnxport.verify.import_target import import_target
 
 if TYPE_CHECKING:
     from onnxport.verify.report import Report
@@ -31,6 +31,5 @@ def render(report: Report, suffix: str) -> str:
 
     if suffix.lower() not in FORMATS:
         raise VerificationError(f"There is no report format {suffix!r}; reports are written as {', '.join(FORMATS)}.")
-    module, function = FORMATS[suffix.lower()].split(":")
-    text: str = attrgetter(function)(import_module(module))(report)
+    text: str = import_target(FORMATS[suffix.lower()])(report)
     return text
