@@ -15,13 +15,17 @@ from onnxport.exporters.task_metrics.bootstrap import loss_interval
 from onnxport.exporters.task_metrics.metric import Score, TaskMetric
 from onnxport.verify.checks import load_check
 from onnxport.verify.checks.metric_kept import ScorePair
-from onnxport.verify.errors import SessionError
+from onnxport.verify.errors import OnnxportError, SessionError
 from onnxport.verify.report import CheckResult, Verdict
 from onnxport.verify.runners import CPU, OrtRunner, Runner, one_line
 
 MAX_LOSS = 0.01
 _CHECK = "metric.kept"
 _BASE = "base"
+
+
+class UnreadableAnswer(OnnxportError):
+    """A model's outputs have not the names or shapes that a task's answers are read from."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +45,23 @@ class MetricQuestion:
     max_loss: float
 
     def ask(self, runner: Runner) -> list[Any]:
-        """Returns the runner's answers to all items, in their order."""
+        """Returns the runner's answers to all items, in their order.
+
+        Raises:
+            UnreadableAnswer: its outputs have other names or shapes than the metric reads.
+            OnnxportError: as the runner.
+        """
         answers: dict[int, Any] = {}
         for batch in self.metric.batches:
-            answers.update(zip(batch.items, self.metric.read(runner.run(batch.case), batch), strict=True))
+            outputs = runner.run(batch.case)
+            try:
+                answers.update(zip(batch.items, self.metric.read(outputs, batch), strict=True))
+            except (KeyError, IndexError, ValueError) as e:
+                shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in outputs.items())
+                raise UnreadableAnswer(
+                    f"the outputs of {runner.name} cannot be read ({type(e).__name__}: {one_line(e)}): seen {shapes}; "
+                    f"expected those that {self.bundle.manifest.source.task} has. Export the model for its task."
+                ) from e
         return [answers[item] for item in range(len(answers))]
 
     def verify(
@@ -76,18 +93,15 @@ class MetricQuestion:
                 return [self._result(_BASE, "skip", told)]
             try:
                 answers = self._ask_variant(_BASE, provider)
-            except (SessionError, BundleError) as e:
-                return [self._result(one, "skip", f"base, the reference, gives no answers: {e}") for one in asked]
+            except (SessionError, BundleError, UnreadableAnswer) as e:  # whether anything is kept cannot be told
+                return [self._result(one, "fail", f"base, the reference, gives no answers: {e}") for one in asked]
         reference = self.metric.scores(answers)
         results = []
         for variant in asked:
             try:
                 scores = self.metric.scores(self._ask_variant(variant, provider))
-            except (SessionError, BundleError) as e:
+            except (SessionError, BundleError, UnreadableAnswer) as e:
                 results.append(self._result(variant, "fail", f"no answers: {e}"))
-                continue
-            except (KeyError, IndexError, ValueError) as e:  # outputs of other names or shapes than promised
-                results.append(self._result(variant, "fail", f"the outputs cannot be read: {one_line(e)}"))
                 continue
             pairs = [self._pair(variant, name, note, *both) for both in zip(reference, scores, strict=True)]
             results += load_check(_CHECK)(pairs)

@@ -53,11 +53,13 @@ class QuestionAnswering:
             mean_score("F1", float(overlap.mean()), 0.0, overlap),
         )
 
-    def _answer(self, item: int, start: np.ndarray, end: np.ndarray) -> str:
-        """Returns the text between the start and the end that have the highest sum."""
+    def _answer(self, item: int, start: np.ndarray, end: np.ndarray) -> str | None:
+        """Returns the text between the start and the end that have the highest sum; None: NaN, which says nothing."""
         encoding = self._encodings[item]
         positions = [at for at, part in enumerate(encoding.sequence_ids) if part == 1]
-        if not positions or np.isnan(start).any() or np.isnan(end).any():
+        if np.isnan(start).any() or np.isnan(end).any():
+            return None
+        if not positions:
             return ""
         sums = start[positions][:, None] + end[positions][None, :]
         apart = np.subtract.outer(np.arange(len(positions)), np.arange(len(positions)))  # start - end
@@ -83,12 +85,12 @@ def _normalised(text: str) -> str:
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", bare).split())
 
 
-def _exact(answer: str, right: Sequence[str]) -> float:
-    return float(any(_normalised(answer) == _normalised(one) for one in right))
+def _exact(answer: str | None, right: Sequence[str]) -> float:
+    return float(answer is not None and any(_normalised(answer) == _normalised(one) for one in right))
 
 
-def _f1(answer: str, right: Sequence[str]) -> float:
-    return max(_word_f1(_normalised(answer), _normalised(one)) for one in right)
+def _f1(answer: str | None, right: Sequence[str]) -> float:
+    return 0.0 if answer is None else max(_word_f1(_normalised(answer), _normalised(one)) for one in right)
 
 
 def _word_f1(answer: str, right: str) -> float:

@@ -17,14 +17,17 @@ _QUERY = ("query", "anchor", "question", "text", "sentence1")
 _POSITIVE = ("positive", "answer", "text_pair", "sentence2")
 _TOP = (1, 5)
 _LEAST_TEXTS = 3  # scikit-learn takes two for a yes-or-no question
-_NOWHERE = -2.0  # below every cosine
+_NOWHERE, _NEAREST = -2.0, 2.0  # below and above every cosine
+_TIE = 1e-9  # rounding tells equal vectors apart by less, float32 tells different ones apart by more
 
 
 class Retrieval:
     """recall@k: the share of first texts whose own second text is among the k nearest of all second texts, by cosine.
 
     An embedding is the output sentence_embedding where the graph has it, else the mean of last_hidden_state over a
-    text's tokens. An example is a first text; second texts that occur twice are one.
+    text's tokens. An example is a first text; second texts that occur twice are one. Of texts that are equally near
+    the own one comes last, so that a model that makes one vector of everything finds nothing; and what is not a number
+    is nearer than every text.
 
     Raises:
         DatasetError: a column is missing, there are fewer than three different second texts, or the graph has neither
@@ -55,9 +58,12 @@ class Retrieval:
     def read(self, outputs: Mapping[str, np.ndarray], batch: Batch) -> Sequence[Any]:
         assert self._output is not None
         values = outputs[self._output]
+        if values.ndim not in (2, 3):
+            raise ValueError(f"{self._output} is {list(values.shape)}, no vector for each text or token")
         if values.ndim == 2:
             return list(values[: len(batch.items)])
-        return [values[row, real].mean(axis=0) for row, real in enumerate(batch.real)]
+        with np.errstate(all="ignore"):  # of infinities there is no mean
+            return [values[row, real].mean(axis=0) for row, real in enumerate(batch.real)]
 
     def scores(self, answers: Sequence[Any]) -> tuple[Score, ...]:
         from sklearn.metrics import top_k_accuracy_score
@@ -66,7 +72,10 @@ class Retrieval:
         with np.errstate(all="ignore"):
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
             cosines = vectors[: self.examples] @ vectors[self.examples :].T
-        cosines = np.where(np.isfinite(cosines), cosines, _NOWHERE)
+        own = (np.arange(self.examples), self._expected)
+        behind = np.where(np.isfinite(cosines[own]), cosines[own] - _TIE, _NOWHERE)
+        cosines = np.where(np.isfinite(cosines), cosines, _NEAREST)
+        cosines[own] = behind
         labels = np.arange(self._documents)
 
         def measured(examples: slice, k: int) -> float:

@@ -384,7 +384,7 @@ def test_retrieval(pairs: Made, capsys: pytest.CaptureFixture[str]) -> None:
     ("nodes", "score"),
     [
         ([("Mul", "0"), ("Add", "1")], 0.0),  # one vector for everything
-        ([("Mul", "1e-30"), ("Add", "1")], 0.0),  # but for rounding
+        ([("Mul", "1e-6"), ("Add", "1")], 0.0),  # but for rounding
         ([("Mul", "0")], 0.0),  # vectors without a direction
         ([("Mul", "nan")], 0.0),
         ([("Mul", "inf")], 0.0),

@@ -84,10 +84,12 @@ def test_the_bootstrap_is_paired_and_reproducible() -> None:
         ("x", ["y", "x"], 1, 1),
         ("", ["x"], 0, 0),
         ("the", ["a"], 1, 1),  # nothing is left of either
+        ("", ["a"], 1, 1),
+        (None, ["a"], 0, 0),  # NaN says nothing, not even that
         ("x", ["y"], 0, 0),
     ],
 )
-def test_answers_are_compared_as_squad_does(answer: str, right: list[str], exact: float, f1: float) -> None:
+def test_answers_are_compared_as_squad_does(answer: str | None, right: list[str], exact: float, f1: float) -> None:
     assert _exact(answer, right) == exact
     assert _f1(answer, right) == pytest.approx(f1)
 
