@@ -48,7 +48,8 @@ def require_cases(cases: Sequence[Case], contract: GraphContract | None) -> None
 
     Raises:
         VerificationError: there is no case; two share a name; a mask is named without a contract to align it by; inputs
-            differ from the contract in name, dtype or rank; an axis has two sizes in one case, or not its fixed one.
+            differ from the contract in name, dtype or rank; an axis has two sizes in one case, not its fixed one, or is
+            the sum of one that no input has.
     """
     if not cases:
         raise VerificationError("There is no case to run, and nothing compared proves nothing. Give at least one case.")
@@ -85,7 +86,15 @@ def _require_fit(case: Case, contract: GraphContract) -> None:
     known = {axis: size for axis, (size, _) in sizes.items()}
     for name, array in case.inputs.items():
         for dim, size in zip(expected[name].shape, array.shape, strict=True):
-            if _is_sum(dim) and size != size_of(dim, known):
+            if not _is_sum(dim):
+                continue
+            unknown = [part for part in addends(dim) if isinstance(part, str) and part not in known]
+            if unknown:
+                raise VerificationError(
+                    f"Input {name} has an axis {dim}, and no input has an axis {unknown[0]}; the others have "
+                    f"{', '.join(known) or 'none'}. Name an axis that an input has by itself, or call the sum one axis."
+                )
+            if size != size_of(dim, known):
                 raise VerificationError(
                     f"Input {name} of case {case.name} has the shape {list(array.shape)}: {dim} is {size} there and "
                     f"{size_of(dim, known)} in the other inputs. Give sizes that add up."

@@ -178,7 +178,7 @@ def _content(case: Case, contract: GraphContract) -> Iterator[Variation]:
         raise Inapplicable(f"the case {case.name} has a single position along {'+'.join(axes)}")
     if not case.inputs[case.mask].all():
         raise Inapplicable(f"the case {case.name} has padding already")  # masking half of a row might leave nothing
-    if len(axes) == 1:
+    if axes == (_shapes(contract)[case.mask][-1],):
         original = _masked(case, contract, np.arange(length) >= (length + 1) // 2)
     else:  # new tokens look back only: it is the first half that the others could see
         original = _hidden(case, contract, np.arange(length) < length // 2)
@@ -218,9 +218,10 @@ def _more_padding(case: Case, contract: GraphContract, *, left: bool) -> Variati
                 start = _start(dim, axis, sizes, left=left)
                 array = np.insert(array, [start] * more, _padding(name, case, contract), axis=position)
         changed[name] = array
-    grown = {dim for spec in contract.outputs for dim in spec.shape if isinstance(dim, str) and axis in addends(dim)}
     picks = {}
-    for dim in grown:
+    for dim in {dim for spec in contract.outputs for dim in spec.shape if isinstance(dim, str)}:
+        if axis not in addends(dim) or any(isinstance(part, str) and part not in sizes for part in addends(dim)):
+            continue  # nobody knows where the new positions of a sum are that is also of an axis of outputs alone
         start = _start(dim, axis, sizes, left=left)
         picks[dim] = np.delete(np.arange(size_of(dim, sizes) + more), np.arange(start, start + more))
     where = f"the {'left' if left else 'right'}{f' of {axis}' if len(axes) > 1 else ''}"
@@ -286,8 +287,8 @@ def _ragged(case: Case, contract: GraphContract) -> Case:
         axes, batch = _token_axes(case, contract), batch_axis(contract)
     except Inapplicable:
         return case
-    if len(axes) > 1:
-        return case  # with a cache: its cases have their own padding
+    if axes != (_shapes(contract)[case.mask or ""][-1],):
+        return case  # the mask covers a cache, too; such cases have their own padding
     length, rows = _size(case, contract, axes[0]), _size(case, contract, batch)
     assert case.mask is not None
     padded = not case.inputs[case.mask].all()

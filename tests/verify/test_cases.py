@@ -43,6 +43,21 @@ def test_fixed_sizes() -> None:
         require_cases([Case("one", {"x": ids(1, 4)})], contract)
 
 
+def test_sums_of_axes() -> None:
+    def ask(mask: str, *, length: int) -> None:
+        shapes = {"ids": ("batch", "new"), "mask": ("batch", mask), "cache": ("batch", "past")}
+        inputs = tuple(TensorSpec(name=name, dtype="int64", shape=shape) for name, shape in shapes.items())
+        case = Case("one", {"ids": ids(2, 3), "mask": ids(2, length), "cache": ids(2, 4)})
+        require_cases([case], GraphContract(inputs=inputs, outputs=()))
+
+    ask("past+new", length=7)
+    ask("new+1", length=4)
+    with pytest.raises(VerificationError, match="past\\+new is 8 there and 7 in the other inputs"):
+        ask("past+new", length=8)
+    with pytest.raises(VerificationError, match=r"mask has an axis prefix\+new, and no input has an axis prefix; the"):
+        ask("prefix+new", length=7)
+
+
 def test_no_cases_and_equal_names(contract: GraphContract, cases: list[Case]) -> None:
     with pytest.raises(VerificationError, match="no case"):
         require_cases([], contract)

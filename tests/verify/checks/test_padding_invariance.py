@@ -130,3 +130,20 @@ class TestWithACache:
             variations("padding.left", *cached(2, 1, past=AxisRange(max=2)))
         (one,) = variations("padding.left", *cached(0, 1, new=AxisRange(max=4)))
         assert rows(one.changed)["mask"] == [0, 0, 0, 1]
+
+    def test_positions_that_are_always_there(self) -> None:
+        """A prefix of two positions before the tokens, as soft prompts are."""
+        tokens, contract = cached(0, 4)
+        shapes = {"ids": ("batch", "new"), "mask": ("batch", "2+new")}
+        contract = contract.model_copy(
+            update={
+                "inputs": tuple(TensorSpec(name=n, dtype="int64", shape=shape) for n, shape in shapes.items()),
+                "outputs": (TensorSpec(name="logits", dtype="float32", shape=("batch", "new", 4)),),
+            }
+        )
+        case = Case("prefix", {"ids": tokens.inputs["ids"], "mask": np.ones((2, 6), dtype=np.int64)}, "mask")
+        (left,) = variations("padding.left", case, contract)
+        assert rows(left.changed) == {"ids": [0] * 5 + [1, 2, 3, 4], "mask": [1, 1] + [0] * 5 + [1] * 4}
+        (content,) = variations("padding.content", case, contract)
+        assert rows(content.original) == {"ids": [0, 2, 3, 4], "mask": [0, 0, 0, 1, 1, 1]}
+        assert rows(variations("rows.reordered", case, contract)[0].original)["mask"] == [1] * 6
