@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -427,3 +428,42 @@ class Expm1(nn.Module):
 
 def expm1() -> tuple[nn.Module, dict[str, Tensor], dict[str, tuple[str | int, ...]]]:
     return Expm1(), {"hidden_states": torch.randn(3, 4)}, {"hidden_states": ("batch", 4)}
+
+
+class TableInForward(nn.Module):
+    """Makes a tensor of numbers while it runs, as the block-sparse attention of BigBird does on transformers 4."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, torch.tensor([3, 0, 1])]
+
+
+def table_in_forward() -> tuple[nn.Module, dict[str, Tensor], dict[str, tuple[str | int, ...]]]:
+    return TableInForward(), {"x": torch.randn(2, 5)}, {"x": ("batch", 5)}
+
+
+class Resized(nn.Module):
+    """Resizes images to 12 x 20 with antialiasing."""
+
+    def __init__(self, mode: str) -> None:
+        super().__init__()
+        self.mode = mode
+
+    def forward(self, pixel_values: Tensor) -> Tensor:
+        return F.interpolate(pixel_values, size=(12, 20), mode=self.mode, antialias=True)
+
+
+def enlarged() -> tuple[nn.Module, dict[str, Tensor], dict[str, tuple[str | int, ...]]]:
+    return Resized("bicubic"), {"pixel_values": torch.randn(2, 3, 12, 9)}, {"pixel_values": ("batch", 3, 12, 9)}
+
+
+def enlarged_linearly() -> tuple[nn.Module, dict[str, Tensor], dict[str, tuple[str | int, ...]]]:
+    return Resized("bilinear"), {"pixel_values": torch.randn(2, 3, 5, 9)}, {"pixel_values": ("batch", 3, 5, 9)}
+
+
+def shrunk() -> tuple[nn.Module, dict[str, Tensor], dict[str, tuple[str | int, ...]]]:
+    return Resized("bicubic"), {"pixel_values": torch.randn(2, 3, 12, 33)}, {"pixel_values": ("batch", 3, 12, 33)}
+
+
+def resized() -> tuple[nn.Module, dict[str, Tensor], dict[str, tuple[str | int, ...]]]:
+    axes = {"pixel_values": ("batch", 3, "height", "width")}
+    return Resized("bilinear"), {"pixel_values": torch.randn(2, 3, 9, 33)}, axes

@@ -6,6 +6,7 @@ A process-wide setting, so the command line owns it and the library does not.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import logging
 import os
 import sys
@@ -33,6 +34,7 @@ def hushed(*, debug: bool, onnxruntime: bool = True) -> Iterator[None]:
     Stdout carries a command's data and nothing else. `onnxruntime` False: it is not loaded just to be silenced.
     """
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_native_output(debug))
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         if not debug:
             stack.enter_context(_environment())
@@ -45,6 +47,22 @@ def hushed(*, debug: bool, onnxruntime: bool = True) -> Iterator[None]:
                 ort.set_default_logger_severity(_FATAL)
                 stack.callback(ort.set_default_logger_severity, _WARNING)
         yield
+
+
+@contextlib.contextmanager
+def _native_output(debug: bool) -> Iterator[None]:
+    """Sends what libraries print below Python to stderr (`debug`) or nowhere: torch dumps graphs it cannot export."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    other = os.dup(2) if debug else os.open(os.devnull, os.O_WRONLY)
+    os.dup2(other, 1)
+    os.close(other)
+    try:
+        yield
+    finally:
+        ctypes.CDLL(None).fflush(None)  # what C still holds back would come out on stdout later
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 @contextlib.contextmanager

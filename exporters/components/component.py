@@ -88,4 +88,5 @@ def _labels(checkpoint: Checkpoint) -> dict[str, str] | None:
     # A zero-shot classifier is given its labels with every call.
     if name.startswith("zero-shot-") or not name.endswith(_LABELLED):
         return None
-    return {str(index): str(label) for index, label in sorted(checkpoint.config.id2label.items())}
+    names = getattr(checkpoint.config, "id2label", None)  # null with models that keep num_labels beside it (PVT)
+    return None if names is None else {str(index): str(label) for index, label in sorted(names.items())}

@@ -24,6 +24,7 @@ from onnxport.exporters.engines.torchscript_operators import more_operators
 from onnxport.exporters.engines.weights import attach_weights, tensors_of
 from onnxport.exporters.errors import EngineError
 from onnxport.exporters.exportable import Exportable, to_tensors
+from onnxport.exporters.first_line import first_line
 from onnxport.exporters.graph import TracedModel
 from onnxport.verify.contract import GraphContract
 
@@ -50,13 +51,13 @@ def _trace(
         spec.name: {i: dim for i, dim in enumerate(spec.shape) if isinstance(dim, str)}
         for spec in (*contract.inputs, *contract.outputs)
     }
-    reads, opset = TracedReads(), contract.opsets[""]
+    reads = TracedReads()
     with (
         warnings.catch_warnings(record=True) as seen,
         kept_attributes(wrapper),
         traceable_masks(),
         tensor_forms(wrapper),
-        more_operators(opset),
+        more_operators(contract),
         reads,
     ):
         warnings.simplefilter("always")
@@ -66,17 +67,18 @@ def _trace(
                 tuple(inputs.values()),
                 bare,  # type: ignore[arg-type]  # a buffer works here, only the annotation lacks it
                 dynamo=False,
-                opset_version=opset,
+                opset_version=contract.opsets[""],
                 export_params=False,
                 do_constant_folding=False,
                 input_names=[spec.name for spec in contract.inputs],
                 output_names=[spec.name for spec in contract.outputs],
                 dynamic_axes=dynamic,
             )
+        except EngineError as e:
+            raise EngineError(f"TorchScript cannot export {exportable.source.architecture}: {e}") from e
         except Exception as e:
-            reason = next((line.strip() for line in str(e).splitlines() if line.strip()), "no message")
             raise EngineError(
-                f"TorchScript cannot export {exportable.source.architecture}: {type(e).__name__}: {reason[:400]}"
+                f"TorchScript cannot export {exportable.source.architecture}: {type(e).__name__}: {first_line(e)}"
             ) from e
     suspects = {(w.filename, w.lineno) for w in seen if w.category.__name__ == "TracerWarning"} | reads.places
     if suspects:

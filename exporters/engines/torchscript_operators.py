@@ -4,25 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch.onnx import symbolic_helper, symbolic_opset13
+from torch.onnx.utils import register_custom_op_symbolic, unregister_custom_op_symbolic
+
+from onnxport.exporters.errors import EngineError
+from onnxport.verify.contract import GraphContract
 
 Value = Any
 """A value of the graph that is being written, or None where the operator was called without it."""
 
+_ANTIALIAS_SINCE = 18
+"""The opset in which Resize got its antialiasing filter."""
+
 
 @contextmanager
-def more_operators(opset: int) -> Iterator[None]:
-    """While it lasts, TorchScript's exporter translates the operators of this module as it says, at that opset."""
-    for name, symbolic in _OPERATORS.items():
-        torch.onnx.register_custom_op_symbolic(name, symbolic, opset)
+def more_operators(contract: GraphContract) -> Iterator[None]:
+    """While it lasts, TorchScript's exporter translates the operators of this module as it says, for that graph."""
+    # Where but the batch is fixed, a size that the trace saw is the size.
+    one_size = all(isinstance(dim, int) for spec in contract.inputs for dim in spec.shape[1:])
+    operators: dict[str, Callable[..., Value]] = {
+        "aten::repeat_interleave": _repeat_interleave,
+        "aten::expm1": _expm1,
+        "aten::_upsample_bicubic2d_aa": partial(_resize, mode="cubic", one_size=one_size),
+        "aten::_upsample_bilinear2d_aa": partial(_resize, mode="linear", one_size=one_size),
+    }
+    opset = contract.opsets[""]
+    for name, symbolic in operators.items():
+        register_custom_op_symbolic(name, symbolic, opset)
     try:
         yield
     finally:
-        for name in _OPERATORS:
-            torch.onnx.unregister_custom_op_symbolic(name, opset)
+        for name in operators:
+            unregister_custom_op_symbolic(name, opset)
 
 
 def _repeat_interleave(g: Any, tensor: Value, repeats: Value, dim: Value = None, output_size: Value = None) -> Value:
@@ -42,4 +59,48 @@ def _expm1(g: Any, tensor: Value) -> Value:
     return g.op("Sub", g.op("Exp", tensor), g.op("CastLike", g.op("Constant", value_t=torch.tensor(1.0)), tensor))
 
 
-_OPERATORS: dict[str, Callable[..., Value]] = {"aten::repeat_interleave": _repeat_interleave, "aten::expm1": _expm1}
+def _resize(
+    g: Any, image: Value, size: Value, align_corners: Value, *scales: Value, mode: str, one_size: bool
+) -> Value:
+    """`interpolate(..., antialias=True)` of [batch, channels, height, width]: DINOv2 with registers and its positions.
+
+    The filter matters only where an image gets smaller. Where it never does, Resize without it is the same, and older
+    opsets have that.
+    """
+    opset = g.opset
+    if opset < _ANTIALIAS_SINCE and not (one_size and _grows(g)):
+        raise EngineError(
+            f"where sizes are dynamic or get smaller, resizing with antialiasing needs opset {_ANTIALIAS_SINCE}, asked "
+            f"{opset}; choose opset {_ANTIALIAS_SINCE} (--opset)"
+        )
+    corners = symbolic_helper._maybe_get_const(align_corners, "b")
+    shape = g.op("Shape", image)
+    kept = symbolic_helper._slice_helper(g, shape, axes=[0], starts=[0], ends=[2])
+    if symbolic_helper._is_packed_list(size):
+        wanted = [symbolic_helper._reshape_helper(g, one, [1]) for one in symbolic_helper._unpack_list(size)]
+    else:
+        wanted = [size]
+    sizes = g.op(
+        "Concat", kept, *(g.op("Cast", one, to_i=torch.onnx.TensorProtoDataType.INT64) for one in wanted), axis_i=0
+    )
+    empty = g.op("Constant", value_t=torch.tensor([], dtype=torch.float32))
+    attributes: dict[str, Any] = {
+        "mode_s": mode,
+        "coordinate_transformation_mode_s": "align_corners" if corners else "half_pixel",
+    }
+    if mode == "cubic":
+        attributes["cubic_coeff_a_f"] = -0.5  # what torch takes with antialiasing only
+    if opset >= _ANTIALIAS_SINCE:
+        attributes["antialias_i"] = 1
+    if mode == "cubic" or opset >= _ANTIALIAS_SINCE:
+        attributes["exclude_outside_i"] = 1  # torch weighs what is in the image only
+    return g.op("Resize", image, empty, empty, sizes, **attributes)
+
+
+def _grows(g: Any) -> bool:
+    """Whether the image that was traced got no smaller, in height nor in width."""
+    traced = g.original_node
+    before, after = (symbolic_helper._get_tensor_sizes(v) for v in (traced.inputsAt(0), traced.output()))
+    if before is None or after is None or None in (*before[2:], *after[2:]):
+        return False
+    return all(new >= old for old, new in zip(before[2:], after[2:], strict=True))

@@ -345,6 +345,15 @@ def test_nothing_but_the_document_is_on_stdout_and_no_chatter_is_on_stderr(tmp_p
     )
 
 
+def test_the_graph_that_torch_dumps_when_it_fails_is_not_on_stdout(plain_modules: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "onnxport.exporters.cli", "export", f"{plain_modules}:resized", tmp_path / "out"]
+    flags = ["--engine", "torchscript", "--json"]
+    here = Path(__file__).resolve().parents[1]  # where plain_modules.py is
+    ended = subprocess.run([*command, *flags], cwd=here, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 2
+    assert "needs opset 18" in json.loads(ended.stdout)["error"]["message"]
+
+
 def test_a_factory_in_the_current_folder_is_found(tmp_path: Path) -> None:
     shutil.copy(Path(__file__).parent.parent / "plain_modules.py", tmp_path / "mine.py")
     command = Path(sys.executable).with_name("onnxport")

@@ -63,9 +63,16 @@ def test_examples_made_by_a_callable(plain_modules: str, tmp_path: Path) -> None
     assert contract.outputs[0].shape == ("batch", "steps", 3)
 
 
-@pytest.mark.parametrize("name", ["interleaved", "expm1"])
+@pytest.mark.parametrize("name", ["interleaved", "expm1", "table_in_forward", "enlarged", "enlarged_linearly"])
 def test_operators_that_torch_does_not_write_right(plain_modules: str, tmp_path: Path, name: str) -> None:
     exported(f"plain_modules:{name}", tmp_path / "m.onnx", Recipe())
+
+
+@pytest.mark.parametrize("name", ["shrunk", "resized"])
+def test_antialiasing_that_matters_needs_opset_18(plain_modules: str, tmp_path: Path, name: str) -> None:
+    exported(f"plain_modules:{name}", tmp_path / "m.onnx", Recipe(opset=18))
+    with pytest.raises(EngineError, match=r"antialiasing needs opset 18, asked 17; choose opset 18 \(--opset\)"):
+        exported(f"plain_modules:{name}", tmp_path / "m.onnx", Recipe())
 
 
 def test_static_axis(plain_modules: str, tmp_path: Path) -> None:
@@ -257,5 +264,13 @@ def test_forward_that_switches_to_train_mode(plain_modules: str) -> None:
 
 def test_a_module_that_switches_its_algorithm(plain_modules: str) -> None:
     exportable = load_plain_module("plain_modules:switches_itself", Recipe(axes={"x": ("batch", "length")}))
-    with pytest.raises(SignatureError, match="algorithm of the module was 'sparse' and is 'full' after short inputs"):
+    with pytest.raises(SignatureError, match="algorithm of the module was 'sparse' and is 'full' after short") as told:
         probe_contract(exportable, 17)
+    assert "keep 'sparse' by a length at which it never switches (--static length=N)" in str(told.value)
+
+
+def test_a_module_that_switches_its_algorithm_at_lengths_that_it_is_never_asked(
+    plain_modules: str, tmp_path: Path
+) -> None:
+    recipe = Recipe(axes={"x": ("batch", "length")}, static={"length": 20})
+    assert exported("plain_modules:switches_itself", tmp_path / "m.onnx", recipe).axes["length"].fixed == 20
