@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxport.exporters.errors import SourceError
+from onnxport.exporters.first_line import first_line
 from onnxport.exporters.hub_options import require_no_code
 from onnxport.exporters.sentence_modules import MODULES, read_stage_entries
 
@@ -102,7 +103,7 @@ def load_tokenizer(folder: Path, *, trust_remote_code: bool) -> Any | None:
     except Exception as e:
         require_no_code(e, folder.name)
         raise SourceError(
-            f"the tokenizer of {folder.name} cannot be loaded ({type(e).__name__}: {_first_line(e)}); mend its "
+            f"the tokenizer of {folder.name} cannot be loaded ({type(e).__name__}: {first_line(e)}); mend its "
             "files, or remove them to export without a tokenizer"
         ) from e
     if not ids or len(tokenizer) <= len(set(tokenizer.all_special_tokens)):
@@ -145,7 +146,7 @@ def load_feature_extractor(folder: Path, *, trust_remote_code: bool) -> Any | No
     except Exception as e:
         require_no_code(e, folder.name)
         raise SourceError(
-            f"the feature extractor of {folder.name} cannot be loaded ({type(e).__name__}: {_first_line(e)}); mend "
+            f"the feature extractor of {folder.name} cannot be loaded ({type(e).__name__}: {first_line(e)}); mend "
             "preprocessor_config.json, or remove it to export with the defaults of its class"
         ) from e
 
@@ -177,7 +178,7 @@ def load_image_processor(folder: Path, *, trust_remote_code: bool) -> Any | None
     except Exception as e:
         require_no_code(e, folder.name)
         raise SourceError(
-            f"the image processor of {folder.name} cannot be loaded ({type(e).__name__}: {_first_line(e)}); mend "
+            f"the image processor of {folder.name} cannot be loaded ({type(e).__name__}: {first_line(e)}); mend "
             "preprocessor_config.json, or remove it to take the size of the images from config.json"
         ) from e
 
@@ -208,7 +209,7 @@ def _read_object(folder: Path, name: str) -> dict[str, Any]:
     try:
         content = json.loads((folder / name).read_text(encoding="utf-8"))
     except (OSError, ValueError) as e:
-        raise SourceError(f"{name} of {folder.name} cannot be read ({_first_line(e)}); mend or remove it") from e
+        raise SourceError(f"{name} of {folder.name} cannot be read ({first_line(e)}); mend or remove it") from e
     if not isinstance(content, dict):
         raise SourceError(f"{name} of {folder.name} holds a {type(content).__name__}, expected an object")
     return content
@@ -237,7 +238,3 @@ def copy_files(folder: Path, tokenizer: Any | None, target: Path) -> tuple[str, 
         backend.save(str(target / "tokenizer.json"))
         copied.append("tokenizer.json")
     return tuple(sorted([*copied, *stages]))
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [""])[0]

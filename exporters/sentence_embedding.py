@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from onnxport.exporters.errors import SourceError
+from onnxport.exporters.first_line import first_line
 from onnxport.exporters.sentence_modules import MODULES, read_stage_entries
 
 # sentence-transformers before 5 stored one boolean per mode; the embedding concatenates the true ones in this order.
@@ -240,8 +241,7 @@ def _read_state(place: Path) -> dict[str, Tensor]:
         else:
             state = torch.load(place / "pytorch_model.bin", map_location="cpu", weights_only=True)
     except (OSError, SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError) as e:
-        reason = str(e).strip().splitlines()[0] if str(e).strip() else "no reason given"
-        raise SourceError(f"cannot read the weights of {place.name}: {type(e).__name__}: {reason}") from e
+        raise SourceError(f"cannot read the weights of {place.name}: {type(e).__name__}: {first_line(e)}") from e
     return state
 
 

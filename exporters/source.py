@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onnxport.exporters.errors import SourceError
+from onnxport.exporters.first_line import first_line
 from onnxport.exporters.hub_options import HubOptions
 from onnxport.exporters.sentence_modules import read_stage_entries
 from onnxport.verify.contract import inside
@@ -106,7 +107,7 @@ def _download(repo: str, hub: HubOptions) -> CheckpointFolder:
             f"{repo} is neither a local folder nor in {where}; check the name, the network or --cache-dir"
         ) from e
     except (HfHubHTTPError, HFValidationError, OSError) as e:
-        raise SourceError(f"cannot fetch {repo} from the Hub: {str(e).strip().splitlines()[0]}") from e
+        raise SourceError(f"cannot fetch {repo} from the Hub: {first_line(e)}") from e
     _require_config(folder, repo)
     # The cache keeps each commit in a folder of its own name.
     return CheckpointFolder(folder, repo, folder.name)

@@ -12,6 +12,8 @@ import onnxscript
 import torch
 from torch import nn
 
+from onnxport.exporters.first_line import first_line
+
 _LIBRARIES = tuple(str(Path(str(library.__file__)).parent) for library in (torch, onnxscript, onnx_ir))
 _DATA = re.compile("data-dependent|DataDependent|is not tracked with proxy|meta tensors cannot|unbacked", re.IGNORECASE)
 _FIXED = re.compile(r"inferred a static shape of (\d+) for dimension \w+.*?\['?(?:in_)?(\w+)'?\]\.shape\[(\d+)\]")
@@ -44,11 +46,10 @@ def describe_failure(error: BaseException, module: nn.Module, inputs: tuple[str,
         if unknown := _UNKNOWN_OPERATOR.search(str(other)):
             operator = ".".join(unknown.groups()).replace("::", ".")
             return f"operator {operator} has no translation to ONNX{_told_place(causes)}"
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "no message")
     operator = next((found[1] for c in causes if (found := _TRANSLATING.search(str(c)))), "")
     named = f"operator {operator}: " if operator else ""
     place = _raised_at(cause, module) or _told_place(causes)
-    told = f"{named}{type(cause).__name__}: {line[:300]}{place}"
+    told = f"{named}{type(cause).__name__}: {first_line(text)}{place}"
     if _DATA.search(f"{type(cause).__name__} {text}"):
         return (
             f"the module decides by what its inputs hold, which a graph cannot: {told}. Write it with tensor "

@@ -23,9 +23,11 @@ from onnx.external_data_helper import load_external_data_for_tensor, uses_extern
 from torch import Tensor, nn
 
 from onnxport.exporters.engines.agreement import require_agreement, require_inputs_that_matter, sign
+from onnxport.exporters.engines.kept_attributes import kept_attributes
 from onnxport.exporters.engines.weights import attach_weights, reads, tensors_of
 from onnxport.exporters.errors import EngineError
 from onnxport.exporters.exportable import Exportable, name_outputs, to_tensors
+from onnxport.exporters.first_line import first_line
 from onnxport.exporters.graph import TracedModel
 from onnxport.verify.contract import GraphContract
 
@@ -51,7 +53,7 @@ def export_graph(exportable: Exportable, contract: GraphContract) -> TracedModel
     contract = contract.written()
     inputs = to_tensors(exportable.sample(exportable.example, np.random.default_rng(0)))
     model = _transformers_model(exportable)
-    with TemporaryDirectory() as folder, _left_as_it_is(model):
+    with TemporaryDirectory() as folder, kept_attributes(exportable.module), _kept_configs(model):
         part = _find_part(exportable, model, contract, inputs)
         graph = _export(exportable, part, contract, Path(folder) / "model.onnx")
     tensors = tensors_of(part.model)
@@ -77,21 +79,16 @@ def _transformers_model(exportable: Exportable) -> Any:
 
 
 @contextmanager
-def _left_as_it_is(model: nn.Module) -> Iterator[None]:
-    """Undoes what Optimum leaves behind: settings of the configs, and a forward of its own in place of the model's."""
+def _kept_configs(model: nn.Module) -> Iterator[None]:
+    """Gives the configs back the settings that Optimum changes; its own forward goes with `kept_attributes`."""
     configs = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
     settings = [(config, dict(vars(config))) for config in configs.values()]
-    forwards = [(module, vars(module).get("forward")) for module in model.modules()]
     try:
         yield
     finally:
         for config, before in settings:
             vars(config).clear()
             vars(config).update(before)
-        for module, forward in forwards:
-            vars(module).pop("forward", None)
-            if forward is not None:
-                module.forward = forward
 
 
 def _find_part(exportable: Exportable, model: Any, contract: GraphContract, inputs: Mapping[str, Tensor]) -> _Part:
@@ -131,9 +128,8 @@ def _parts(exportable: Exportable, model: Any, inputs: Mapping[str, Tensor]) -> 
         )
         config = constructor(model.config, int_dtype="int64", float_dtype=_FLOATS[model.dtype])
     except (KeyError, ValueError) as e:
-        reason = str(e).strip().splitlines()[0]
         raise EngineError(
-            f"Optimum cannot export {exportable.source.architecture} for the task {task}: {reason}; {_OTHERS}"
+            f"Optimum cannot export {exportable.source.architecture} for the task {task}: {first_line(e)}; {_OTHERS}"
         ) from e
     if whole:
         # Optimum keeps one or two outputs of a task; any that the model returns can be asked for by name.
@@ -183,9 +179,9 @@ def _export(exportable: Exportable, part: _Part, contract: GraphContract, file: 
                 model_kwargs=_options(exportable),
             )
         except Exception as e:
-            reason = next((line.strip() for line in str(e).splitlines() if line.strip()), "no message")
             raise EngineError(
-                f"Optimum cannot export {exportable.source.architecture}: {type(e).__name__}: {reason[:400]}; {_OTHERS}"
+                f"Optimum cannot export {exportable.source.architecture}: {type(e).__name__}: {first_line(e)}; "
+                f"{_OTHERS}"
             ) from e
     return _read(file, tensors_of(part.model))
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from onnxport.exporters.errors import SignatureError
+from onnxport.exporters.first_line import first_line
 from onnxport.exporters.generation.generation import Generation
 
 STEPS = 16
@@ -59,9 +60,8 @@ def generate_greedily(
         try:
             answer = GenerationMixin.generate(model, **given)
         except Exception as e:
-            reason = next((line.strip() for line in str(e).splitlines() if line.strip()), "no message")
             raise SignatureError(
-                f"transformers' generate fails on {type(model).__name__}: {type(e).__name__}: {reason[:300]}"
+                f"transformers' generate fails on {type(model).__name__}: {type(e).__name__}: {first_line(e)}"
             ) from e
     logits = torch.stack(list(answer.logits), dim=1).float()
     top = logits.topk(min(_RUNNERS_UP, logits.shape[-1]), dim=-1)

@@ -12,6 +12,7 @@ from torch import nn
 
 from onnxport.exporters.axes import known_static
 from onnxport.exporters.errors import RecipeError, SignatureError, SourceError
+from onnxport.exporters.first_line import first_line
 from onnxport.exporters.inputs.picture_processor import PIXELS as PIXELS
 from onnxport.exporters.inputs.picture_processor import PictureProcessor
 from onnxport.exporters.recipe import Recipe
@@ -200,7 +201,7 @@ def _refusal(model: nn.Module, pictures: PictureProcessor) -> str | None:
     try:
         _run(model, torch.from_numpy(pictures.emitted[PIXELS]))
     except Exception as e:  # noqa: BLE001  (whatever it says is the answer)
-        return f"{type(e).__name__}: {(str(e).strip().splitlines() or [''])[0][:200]}"
+        return f"{type(e).__name__}: {first_line(e)}"
     return None
 
 

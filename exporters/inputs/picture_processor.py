@@ -11,6 +11,7 @@ import numpy as np
 
 from onnxport.exporters.errors import SourceError
 from onnxport.exporters.exportable import Arrays
+from onnxport.exporters.first_line import first_line
 from onnxport.exporters.inputs.pictures import PICTURES, Picture
 from onnxport.exporters.manifest import ImagePreprocessing
 
@@ -39,11 +40,10 @@ class PictureProcessor:
             made = self.processor(images=images, return_tensors="np", **options)
             arrays = {str(name): np.asarray(value) for name, value in made.items()}
         except Exception as e:
-            reason = (str(e).strip().splitlines() or [""])[0][:300]
             raise SourceError(
                 f"the image processor {self.name} fails on a picture of {list(pictures[0].shape)} "
-                f"({type(e).__name__}: {reason}); mend preprocessor_config.json, or remove it to take the size of the "
-                "images from config.json"
+                f"({type(e).__name__}: {first_line(e)}); mend preprocessor_config.json, or remove it to take the size "
+                "of the images from config.json"
             ) from e
         pixels = arrays.get(PIXELS)
         if pixels is None or pixels.ndim != 4 or pixels.dtype == object:
