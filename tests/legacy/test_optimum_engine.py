@@ -131,6 +131,26 @@ def test_the_model_is_left_as_it_was(make_checkpoint: MakeCheckpoint) -> None:
     assert not any(module.training for module in model.modules())
 
 
+def test_what_a_forward_keeps_under_the_trace_is_gone_afterwards(make_checkpoint: MakeCheckpoint) -> None:
+    """A buffer, and an attribute, that forward sets: under the trace they are traced tensors."""
+    exportable = loaded(make_checkpoint("bert")).component()
+    model: Any = exportable.module
+    counter, last = torch.zeros(()), torch.zeros(())
+    model.register_buffer("counter", counter, persistent=False)
+    model.last = last
+
+    def count(module: Any, _: Any) -> None:
+        module.counter = module.counter + 1
+        module.last = module.counter
+
+    contract = probe_contract(exportable, 17)
+    model.register_forward_pre_hook(count)
+    export_graph(exportable, contract)
+    assert model.counter is counter
+    assert model.last is last
+    assert not counter.any()
+
+
 def test_weights_stream_from_the_module_though_the_file_has_them_apart(
     make_checkpoint: MakeCheckpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
