@@ -170,6 +170,11 @@ def _towers(checkpoint: Checkpoint) -> tuple[Any, Any]:
     if getattr(checkpoint.config, "is_encoder_decoder", False):
         encoder, decoder = model.get_encoder(), model.get_decoder()
         if isinstance(encoder, nn.Module) and isinstance(decoder, nn.Module) and encoder is not decoder:
+            if not all(hasattr(part, "config") for part in (encoder, decoder)):
+                raise SignatureError(
+                    f"{name} has an encoder and a decoder without a config of their own, so that their graphs cannot be "
+                    "derived; a model of transformers whose parts are PreTrainedModels is expected"
+                )
             return encoder, decoder
     raise SignatureError(
         f"{name} has no encoder and decoder of its own (is_encoder_decoder of its config is not set, or both are one "

@@ -213,6 +213,10 @@ def test_requests_that_make_no_sense_are_refused(bart: Bundle) -> None:
     with pytest.raises(RecipeError, match="one of the decoder"):
         components(_checkpoint(source, axes={"input_ids": ("batch", "decoder_sequence")}))
     checkpoint = _checkpoint(source)
+    del checkpoint.model.get_decoder().config  # as in FSMT
+    with pytest.raises(SignatureError, match=r"BartForConditionalGeneration .* without a config of their own"):
+        divide(checkpoint)
+    checkpoint = _checkpoint(source)
     checkpoint.config.is_encoder_decoder = False
     with pytest.raises(SignatureError, match="no encoder and decoder of its own"):
         divide(checkpoint)
