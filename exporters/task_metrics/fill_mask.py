@@ -12,7 +12,8 @@ from onnxport.exporters.datasets import Dataset
 from onnxport.exporters.errors import DatasetError
 from onnxport.exporters.task_metrics.classification import accuracy, predicted
 from onnxport.exporters.task_metrics.metric import Batch, Score
-from onnxport.exporters.task_metrics.text_classification import LABEL, OUTPUT, TEXT
+from onnxport.exporters.task_metrics.single_label import LABEL, OUTPUT
+from onnxport.exporters.task_metrics.text_classification import TEXT
 from onnxport.exporters.task_metrics.text_features import TextFeatures
 from onnxport.exporters.tokenizer_settings import read_mask_token
 

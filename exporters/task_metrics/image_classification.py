@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,41 +11,31 @@ from onnxport.exporters.bundle import Bundle
 from onnxport.exporters.datasets import Dataset
 from onnxport.exporters.errors import DatasetError
 from onnxport.exporters.preprocessing import load_image_processor
-from onnxport.exporters.task_metrics.classification import accuracy, macro_f1, predicted
 from onnxport.exporters.task_metrics.file_features import FileBatches
-from onnxport.exporters.task_metrics.metric import Batch, Score
-from onnxport.exporters.task_metrics.text_classification import OUTPUT, read_labels
+from onnxport.exporters.task_metrics.single_label import SingleLabel, read_labels
 from onnxport.exporters.task_metrics.text_features import single_component
 from onnxport.verify.runners import one_line
 
 _FILES = ("image", "path")
 
 
-class ImageClassification:
+class ImageClassification(SingleLabel):
     """Accuracy and macro F1 of the predicted classes.
 
     Raises:
-        DatasetError: as `TextClassification`; a file is no picture; the bundle has no image processor.
+        DatasetError: as `read_labels`; a file is no picture; the bundle has no image processor.
         SourceError: the bundle's image processor cannot be loaded.
     """
 
     def __init__(self, bundle: Bundle, dataset: Dataset) -> None:
         files = dataset.files(_FILES, "pictures")
-        self._labels = read_labels(bundle, dataset)
+        labels = read_labels(bundle, dataset)
         self._processor = load_image_processor(bundle.path, trust_remote_code=False)
         if self._processor is None:
             raise DatasetError(f"{bundle.path} has no preprocessor_config.json, which says how pictures become inputs")
         for file in files:
             _open(file).close()
-        self.batches = FileBatches(single_component(bundle), files, self._make, together=True)
-        self.examples = len(files)
-
-    def read(self, outputs: Mapping[str, np.ndarray], batch: Batch) -> Sequence[Any]:
-        return list(predicted(outputs[OUTPUT][: len(batch.items)]))
-
-    def scores(self, answers: Sequence[Any]) -> tuple[Score, ...]:
-        found = [np.array([answer]) for answer in answers]
-        return accuracy(self._labels, found), macro_f1(self._labels, found)
+        super().__init__(labels, FileBatches(single_component(bundle), files, self._make, together=True))
 
     def _make(self, file: Path) -> dict[str, np.ndarray]:
         assert self._processor is not None

@@ -14,8 +14,8 @@ from onnxport.exporters.preprocessing import load_tokenizer
 from onnxport.exporters.task_metrics.classification import NONE, predicted
 from onnxport.exporters.task_metrics.file_features import FileBatches
 from onnxport.exporters.task_metrics.metric import Batch, Score, mean_score
+from onnxport.exporters.task_metrics.single_label import OUTPUT
 from onnxport.exporters.task_metrics.sounds import FILES, Sounds
-from onnxport.exporters.task_metrics.text_classification import OUTPUT
 from onnxport.exporters.task_metrics.text_features import single_component
 
 _TEXT = ("text", "transcript", "transcription", "sentence")

@@ -12,7 +12,7 @@ from onnxport.exporters.datasets import Dataset
 from onnxport.exporters.errors import DatasetError
 from onnxport.exporters.task_metrics.classification import accuracy, macro_f1, predicted
 from onnxport.exporters.task_metrics.metric import Batch, Score
-from onnxport.exporters.task_metrics.text_classification import OUTPUT, class_labels
+from onnxport.exporters.task_metrics.single_label import OUTPUT, class_labels
 from onnxport.exporters.task_metrics.text_features import TextFeatures
 
 _WORDS = ("tokens", "words")
