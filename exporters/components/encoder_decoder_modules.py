@@ -101,10 +101,13 @@ def empty_cache() -> Any:
 def _decode(model: nn.Module, input_ids: Tensor, states: Tensor, mask: Tensor | None, cache: Any) -> Tensor:
     from transformers.modeling_outputs import BaseModelOutput
 
+    states_alone: Any = BaseModelOutput(last_hidden_state=states)
+    states_alone.router_logits = None  # which mixtures of experts hand on
+
     masked: Mapping[str, Tensor] = {} if mask is None else {"attention_mask": mask}
     taken = {cache_argument(model): cache}
     logits: Tensor = model(
-        encoder_outputs=BaseModelOutput(last_hidden_state=states),
+        encoder_outputs=states_alone,
         decoder_input_ids=input_ids,
         use_cache=True,
         return_dict=True,
