@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
+import onnx
 
 from onnxport.verify.cases import Case
-from onnxport.verify.contract import addends
+from onnxport.verify.contract import Vocabulary, addends
 from onnxport.verify.model_file import read_model
 from onnxport.verify.probe import Probe
 from onnxport.verify.report import CheckResult
@@ -24,16 +26,15 @@ Inputs = Mapping[str, np.ndarray]
 class _Fault:
     """Inputs that no caller means. `same_as`: what they are taken for by a known habit of the runtime, and `habit` why.
 
-    What a graph gives by such a habit is documented and not the graph's fault; any other number is. `used_besides`: the
-    model also computes with the ids themselves (a text ends where the largest id stands), so that the habit decides
-    only a part of the answer, which is then not compared.
+    What a graph gives by such a habit is documented and not the graph's fault; any other number is. `excuse` is asked
+    for another one: why the habit decides only a part of the answer, None if it decides all of it.
     """
 
     what: str
     inputs: Inputs
     same_as: Inputs | None = None
     habit: str = ""
-    used_besides: bool = False
+    excuse: Callable[[], str | None] = lambda: None
 
 
 def check_rejected(probe: Probe) -> list[CheckResult]:
@@ -53,13 +54,14 @@ def _ask(probe: Probe, kind: str, faults: list[_Fault]) -> CheckResult:
         answer = _answer(probe, fault.inputs)
         if answer is None:
             continue
-        if fault.used_besides:
-            habits.append(f"{fault.what} is looked up from the end of the table; callers must refuse negative ids")
+        if fault.same_as is not None and _equal(answer, _answer(probe, fault.same_as)):
+            habits.append(f"{fault.what} {fault.habit}")
             continue
-        if fault.same_as is None or not _equal(answer, _answer(probe, fault.same_as)):
+        excuse = fault.excuse()
+        if excuse is None:
             detail = f"{kind}: {fault.what} was not refused and gave {_shapes(answer)}, expected an error"
             return probe.trial.result("inputs.rejected", "fail", detail, case=kind)
-        habits.append(f"{fault.what} {fault.habit}")
+        habits.append(f"{fault.what} {excuse}")
     if habits:
         return probe.trial.result("inputs.rejected", "skip", f"{kind}: {'; '.join(habits)}", case=kind)
     return probe.trial.result("inputs.rejected", "pass", f"{kind}: {len(faults)} tried, all refused", case=kind)
@@ -137,24 +139,48 @@ def _below(probe: Probe) -> Iterator[_Fault]:
             _with_id(probe, name, -1),
             _with_id(probe, name, last),
             f"gives what {last} gives, as ONNX's Gather counts from the end; callers must refuse negative ids",
-            used_besides=_used_besides(probe, name),
+            partial(_excuse, probe, name, vocabulary),
         )
         yield _Fault(f"{name} of {-vocabulary.size - 1}", _with_id(probe, name, -vocabulary.size - 1))
 
 
-def _used_besides(probe: Probe, name: str) -> bool:
-    """Whether the ids are looked up and something else reads them too; of ONNX Runtime's own format nobody knows."""
+def _excuse(probe: Probe, name: str, vocabulary: Vocabulary) -> str | None:
+    """Why -1 may give another answer than the last id: the model also computes with the ids themselves.
+
+    A text that ends where the largest id stands is another text with the last id in it than with -1, but the same with
+    1 as with the negative id that finds it: if one such pair gives one answer, the table is counted from its end. No
+    other id that -1 might be taken for (0, where ids are clipped) shows that.
+    """
+    size = vocabulary.size
+    for other in (1, 2, 3):
+        if other < size - 1 and other != vocabulary.padding:
+            answer = _answer(probe, _with_id(probe, name, other - size))
+            if answer is not None and _equal(answer, _answer(probe, _with_id(probe, name, other))):
+                return (
+                    f"is looked up from the end of the table, as {other - size} is, which gives what {other} gives; "
+                    "callers must refuse negative ids"
+                )
     if not probe.subject.is_onnx:
-        return True
-    graph = read_model(probe.subject.path).proto.graph
-    same, readers = {name}, set()
+        return "is not refused; this format does not show what it is taken for; callers must refuse negative ids"
+    readers = _readers(read_model(probe.subject.path).proto.graph, {name})
+    if readers & _LOOKUPS and readers - _LOOKUPS - {"Shape"}:
+        return "is not refused, and the graph also computes with the ids; callers must refuse negative ids"
+    return None
+
+
+def _readers(graph: onnx.GraphProto, same: set[str]) -> set[str]:
+    """Returns the operators that read one of these values, or what only renames it; in branches and loops, too."""
+    same, found = set(same), set()
     for node in graph.node:  # in the order in which they run
         if same & set(node.input):
             if node.op_type in _SAME_IDS:
                 same |= set(node.output)
             else:
-                readers.add(node.op_type)
-    return bool(readers & _LOOKUPS and readers - _LOOKUPS - {"Shape"})
+                found.add(node.op_type)
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                found |= _readers(inner, same)
+    return found
 
 
 def _beyond_32_bits(probe: Probe) -> Iterator[_Fault]:
