@@ -83,8 +83,8 @@ def localize(
         if exportable.choice is not None:
             raise BundleError(f"{name} is made of {' and '.join(exportable.choice.parts)}; localize one of these")
         recording = record(exportable, _cases(exportable, suite or recipe.suite, case), stage.advance)
-        for name, reason in recording.refused.items():
-            stage.note(f"case {name} left out: {reason}")
+        for refused, reason in recording.refused.items():
+            stage.note(f"case {refused} left out: {reason}")
     search = _Search(bundle, exportable, recording, base)
     found: list[VariantFinding] = []
     for subject in asked:
