@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from onnxport.exporters.checkpoint import load_checkpoint
 from onnxport.exporters.components import not_merged, requesting, split
@@ -39,12 +38,7 @@ class Loaded:
     @property
     def preprocessing(self) -> Preprocessing:
         """How inputs are made: what the components say of it, together."""
-        told: dict[str, Any] = {}
-        for exportable in self.components.values():
-            for name in type(exportable.preprocessing).model_fields:
-                if told.get(name) in (None, ()):
-                    told[name] = getattr(exportable.preprocessing, name)
-        return Preprocessing(**told)
+        return Preprocessing.together([exportable.preprocessing for exportable in self.components.values()])
 
     def component(self, name: str | None = None) -> Exportable:
         """Returns the component of that name; None: the only one.

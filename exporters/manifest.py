@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -121,6 +122,17 @@ class Preprocessing(Model):
     sampling_rate: int | None = None
     feature_size: int | None = None
     image: ImagePreprocessing | None = None
+
+    @classmethod
+    def together(cls, parts: Sequence[Preprocessing]) -> Preprocessing:
+        """Returns what several parts of a model say, of each field what the first says that says anything."""
+        told: dict[str, Any] = {
+            name: value
+            for part in reversed(parts)
+            for name in cls.model_fields
+            if (value := getattr(part, name)) not in (None, ())
+        }
+        return cls(**told)
 
 
 class GenerationRecord(Model):
