@@ -79,10 +79,11 @@ def fuse(
     Raises:
         VariantError: a fusion for a known model type broke, or the child process died.
     """
-    if onnx.load(source, load_external_data=False).producer_name == TORCH_EXPORT:
+    model = onnx.load(source, load_external_data=False)
+    if model.producer_name == TORCH_EXPORT:
         return _fuse_exported(source, target, children, disabled)
     known = PATTERNS.get(hints.model_type or "")
-    patterns = known or (_GUESS if _looks_like_transformer(source) else None)
+    patterns = known or (_GUESS if _looks_like_transformer(model) else None)
     heads, hidden = hints.num_heads, hints.hidden_size
     if heads <= 0 or hidden <= 0 or hidden % heads:
         heads = hidden = 0  # onnxruntime.transformers then looks for them in the graph
@@ -142,6 +143,5 @@ def _fuse_exported(source: Path, target: Path, children: Children, disabled: Seq
     return FusedGraph(target if result["changed"] else source, fusions, tuple(notes))
 
 
-def _looks_like_transformer(path: Path) -> bool:
-    model = onnx.load(path, load_external_data=False)
+def _looks_like_transformer(model: onnx.ModelProto) -> bool:
     return {node.op_type for node in nodes(model.graph)} >= _TRANSFORMER_OPS
