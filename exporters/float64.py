@@ -11,9 +11,8 @@ from torch import nn
 
 from onnxport.exporters.errors import SignatureError
 from onnxport.exporters.exportable import Exportable, to_tensors
+from onnxport.exporters.own_failure import own_failure
 from onnxport.verify.cases import Case
-from onnxport.verify.errors import OnnxportError
-from onnxport.verify.runners import one_line
 
 
 def run_in_float64(exportable: Exportable, cases: Sequence[Case]) -> dict[str, Mapping[str, np.ndarray]]:
@@ -32,15 +31,8 @@ def _run(exportable: Exportable, case: Case) -> Mapping[str, np.ndarray]:
         for name, array in case.inputs.items()
     }
     tensors = to_tensors(inputs)
-    try:
-        with torch.inference_mode():
-            returned = exportable.call(tensors)
-    except OnnxportError:
-        raise
-    except Exception as e:  # a forward raises whatever its author chose
-        if isinstance(e, MemoryError) or "allocate memory" in str(e):  # the machine's fault, not the module's
-            raise
-        raise SignatureError(f"the module does not run in float64: {type(e).__name__}: {one_line(e)}") from e
+    with own_failure("the module does not run in float64"):
+        returned = exportable.call(tensors)
     outputs = exportable.named(returned)
     for name, tensor in outputs.items():
         if tensor.is_floating_point() and tensor.dtype != torch.float64:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import torch
 
 from onnxport.exporters.bundle import Bundle
 from onnxport.exporters.errors import BundleError, SignatureError
@@ -16,16 +15,16 @@ from onnxport.exporters.generation.evidence import GenerationEvidence, record_ev
 from onnxport.exporters.hub_options import HubOptions
 from onnxport.exporters.loading import load
 from onnxport.exporters.manifest import Component
+from onnxport.exporters.own_failure import own_failure
 from onnxport.exporters.recipe import Recipe, Suite
 from onnxport.exporters.recording import Recording
 from onnxport.exporters.tokenizer_evidence import check_tokenizer, record_tokenizer
 from onnxport.exporters.verification import only
 from onnxport.verify.cases import Case
 from onnxport.verify.contract import GraphContract
-from onnxport.verify.errors import OnnxportError
 from onnxport.verify.relations import measure_relations
 from onnxport.verify.report import CheckResult
-from onnxport.verify.runners import Recorded, Runner, one_line
+from onnxport.verify.runners import Recorded, Runner
 from onnxport.verify.suites import in_suite, measures_noise, probe_case
 
 
@@ -50,15 +49,8 @@ class TorchRunner:
         """
         self.require_eval()
         tensors = to_tensors(case.inputs)
-        try:
-            with torch.inference_mode():
-                returned = self.exportable.call(tensors)
-        except OnnxportError:
-            raise
-        except Exception as e:  # a forward raises whatever its author chose
-            if isinstance(e, MemoryError) or "allocate memory" in str(e):  # the machine's fault, not the case's
-                raise
-            raise SignatureError(f"PyTorch itself fails on case {case.name}: {type(e).__name__}: {one_line(e)}") from e
+        with own_failure(f"PyTorch itself fails on case {case.name}"):
+            returned = self.exportable.call(tensors)
         return {name: tensor.detach().numpy() for name, tensor in self.exportable.named(returned).items()}
 
 

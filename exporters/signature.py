@@ -16,6 +16,7 @@ import torch
 
 from onnxport.exporters.errors import SignatureError
 from onnxport.exporters.exportable import Exportable, to_tensors
+from onnxport.exporters.own_failure import own_failure
 from onnxport.verify.cases import Case, axis_sizes
 from onnxport.verify.contract import AxisRange, Dim, GraphContract, TensorSpec, addends, size_of
 
@@ -189,17 +190,11 @@ def _require_same_modes(exportable: Exportable, before: Mapping[tuple[str, str],
 
 def _run(exportable: Exportable, sizes: Mapping[str, int]) -> dict[str, torch.Tensor]:
     inputs = exportable.sample(sizes, np.random.default_rng(0))
-    try:
-        with torch.inference_mode():
-            return exportable.run(to_tensors(inputs))
-    except SignatureError:
-        raise
-    except Exception as e:
-        shown = {name: list(array.shape) for name, array in inputs.items()}
-        raise SignatureError(
-            f"{exportable.source.architecture} itself fails on inputs of shape {shown}: {type(e).__name__}: {e}; check "
-            "the axes, or fix an axis with --static"
-        ) from e
+    shown = {name: list(array.shape) for name, array in inputs.items()}
+    told = f"{exportable.source.architecture} itself fails on inputs of shape {shown}"
+    with own_failure(told, "; check the axes, or fix an axis with --static"):
+        returned = exportable.call(to_tensors(inputs))
+    return exportable.named(returned)
 
 
 def _dim(

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from onnxport.exporters.errors import SignatureError
+from onnxport.exporters.own_failure import own_failure
 
 # Keyword of forward and name of the output, newest release first.
 _NAMES = ("cache", "past_key_values")
@@ -61,14 +62,9 @@ def probe_cache(model: nn.Module) -> tuple[LayerCache, ...]:
     """
     keyword = cache_keyword(model)
     ids = torch.ones((2, _PROBE_TOKENS), dtype=torch.int64)
-    try:
-        with torch.inference_mode():
-            result = model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=True)
-    except Exception as e:
-        raise SignatureError(
-            f"{type(model).__name__} itself fails on input_ids and attention_mask of shape {list(ids.shape)} with "
-            f"use_cache=True: {type(e).__name__}: {e}"
-        ) from e
+    shapes = f"input_ids and attention_mask of shape {list(ids.shape)}"
+    with own_failure(f"{type(model).__name__} itself fails on {shapes} with use_cache=True"):
+        result = model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=True)
     cache = result.get(keyword)
     kinds = list(dict.fromkeys(type(layer).__name__ for layer in getattr(cache, "layers", ())))
     if type(cache).__name__ != "DynamicCache" or not kinds or set(kinds) - set(_LAYERS):

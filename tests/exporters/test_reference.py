@@ -64,6 +64,8 @@ def test_what_is_no_fault_of_the_case_passes_through(tagger: Exportable, error: 
     kind = error if isinstance(error, type) else type(error)
     with pytest.raises(kind):
         TorchRunner(raising(tagger, 1000, lambda: error)).run(tagger.cases("quick")[0])
+    with pytest.raises(kind):
+        probe_contract(raising(tagger, 1000, lambda: error), 17)
 
 
 def test_a_relation_that_a_forward_refuses_is_not_kept(tagger: Exportable) -> None:
