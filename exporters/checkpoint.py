@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,12 +116,31 @@ def _load_model(
             trust_remote_code=hub.trust_remote_code,
             local_files_only=True,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # told below: transformers tells its log of them
         )
     except Exception as e:
         require_no_code(e, folder.label)
         raise SourceError(f"the weights of {folder.label} cannot be loaded: {_reason(e)}") from e
+    _require_fitting(folder, model, info["mismatched_keys"])
     model.eval()
     return model, set(info["missing_keys"])
+
+
+def _require_fitting(folder: CheckpointFolder, model: nn.Module, mismatched: Iterable[Any]) -> None:
+    """Weights of other shapes than config.json asks for would be drawn at random.
+
+    Args:
+        mismatched: what transformers says of them: names, since 5 with both shapes.
+    """
+    told = sorted((one, "of another shape") if isinstance(one, str) else (one[0], str(list(one[1]))) for one in mismatched)
+    if not told:
+        return
+    name, shape = told[0]
+    others = f" (so are {len(told) - 1} others)" if len(told) > 1 else ""
+    raise SourceError(
+        f"the weights of {folder.label} are not of its config.json: {name} is {shape} in the checkpoint, expected "
+        f"{list(model.state_dict()[name].shape)}{others}; mend config.json, or put its own weights beside it"
+    )
 
 
 def _reason(error: BaseException) -> str:

@@ -25,14 +25,15 @@ from onnxport.exporters.source import find_folder, is_factory
 class Loaded:
     """A source in memory, as its components.
 
-    `folder` is None for a plain module, which has no files. `record_generation` runs the model's own greedy generation;
-    None: its task does not generate.
+    `folder` is None for a plain module, which has no files. `own_code`: the Python files of the checkpoint were trusted,
+    and go along with it. `record_generation` runs the model's own greedy generation; None: its task does not generate.
     """
 
     components: Mapping[str, Exportable]
     source: Source
     processors: Processors = field(default_factory=Processors)
     folder: Path | None = None
+    own_code: bool = False
     record_generation: Callable[[], Generation] | None = None
 
     @property
@@ -59,7 +60,9 @@ class Loaded:
 
     def copy_files(self, target: Path) -> tuple[str, ...]:
         """Copies config, tokenizer and processor files into the bundle and returns their paths."""
-        return copy_files(self.folder, self.processors.tokenizer, target) if self.folder is not None else ()
+        if self.folder is None:
+            return ()
+        return copy_files(self.folder, self.processors.tokenizer, target, code=self.own_code)
 
 
 def load(source: str, recipe: Recipe, hub: HubOptions, *, wanted: str | None = None) -> Loaded:
@@ -80,4 +83,11 @@ def load(source: str, recipe: Recipe, hub: HubOptions, *, wanted: str | None = N
     if wanted is not None:
         checkpoint = requesting(checkpoint, wanted)
     components = split(checkpoint)
-    return Loaded(components, checkpoint.source, checkpoint.processors, checkpoint.folder.path, recorder_of(checkpoint))
+    return Loaded(
+        components,
+        checkpoint.source,
+        checkpoint.processors,
+        checkpoint.folder.path,
+        own_code=hub.trust_remote_code,
+        record_generation=recorder_of(checkpoint),
+    )

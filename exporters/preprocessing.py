@@ -215,13 +215,19 @@ def _read_object(folder: Path, name: str) -> dict[str, Any]:
     return content
 
 
-def copy_files(folder: Path, tokenizer: Any | None, target: Path) -> tuple[str, ...]:
+def copy_files(folder: Path, tokenizer: Any | None, target: Path, *, code: bool = False) -> tuple[str, ...]:
     """Copies the settings and tokenizer files into the bundle and returns their paths, sorted.
 
     A tokenizer that has only slow files gets a tokenizer.json beside them, so that `tokenizers` alone can read it.
+
+    Args:
+        code: copy Python files beside config.json too, without which a configuration that names them (auto_map) cannot
+            be loaded.
     """
     copied = [name for name in _COPIED if (folder / name).is_file()]
-    # Stages of sentence-transformers, "1_Pooling/config.json". Pickles stay behind: a bundle holds nothing to execute.
+    if code:
+        copied += [path.name for path in sorted(folder.glob("*.py")) if path.is_file()]
+    # Stages of sentence-transformers, "1_Pooling/config.json". Pickles stay behind: what runs is text that can be read.
     stages = [
         path.relative_to(folder).as_posix()
         for entry in read_stage_entries(folder)

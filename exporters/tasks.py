@@ -274,7 +274,7 @@ def fitting_tasks(config: Any, folder: Path) -> list[str]:
     return [
         task.name
         for task in TASKS.values()
-        if any(_architectures(head, config.model_type) for head in task.heads)
+        if any(_architectures(head, config) for head in task.heads)
         and (task.name != "sentence-similarity" or (folder / MODULES).is_file())
     ]
 
@@ -305,7 +305,7 @@ def choose_task(asked: str | None, config: Any, folder: Path) -> tuple[Task, Hea
     # CLIPModel is a base model and what a task asks for: the task says more.
     for name in sorted(fits, key=lambda name: name == "feature-extraction"):
         for head in TASKS[name].heads:
-            if set(named) & _architectures(head, config.model_type):
+            if set(named) & _architectures(head, config):
                 return _for_head(TASKS[name], head)
     seen = f"config.architectures is {', '.join(named)}" if named else "config.json has no architectures"
     raise TaskError(f"cannot tell the task: {seen}; give the task (--task), one that fits: {listed}")
@@ -320,16 +320,21 @@ def _for_head(task: Task, head: Head) -> tuple[Task, Head]:
 
 def _head(task: Task, config: Any) -> Head:
     """The head whose classes the config names, else the first that exists for the model type."""
-    fitting = [head for head in task.heads if _architectures(head, config.model_type)]
+    fitting = [head for head in task.heads if _architectures(head, config)]
     named = set(getattr(config, "architectures", None) or ())
-    return next((head for head in fitting if named & _architectures(head, config.model_type)), fitting[0])
+    return next((head for head in fitting if named & _architectures(head, config)), fitting[0])
 
 
-def _architectures(head: Head, model_type: str) -> set[str]:
-    """The names of the classes for a model type; none where this transformers has no such table."""
+def _architectures(head: Head, config: Any) -> set[str]:
+    """The names of the classes for a model; none where this transformers has no such table.
+
+    A checkpoint that brings code of its own names its class for each of transformers' in `auto_map`.
+    """
     if head.model_type is not None:
-        return {head.auto_class} if head.model_type == model_type else set()
+        return {head.auto_class} if head.model_type == config.model_type else set()
     from transformers.models.auto import modeling_auto
 
-    names = getattr(modeling_auto, head.mapping, {}).get(model_type, ())
-    return {names} if isinstance(names, str) else set(names)
+    names = getattr(modeling_auto, head.mapping, {}).get(config.model_type, ())
+    own = (getattr(config, "auto_map", None) or {}).get(head.auto_class)
+    brought = {own.rpartition(".")[2]} if isinstance(own, str) else set()
+    return ({names} if isinstance(names, str) else set(names)) | brought

@@ -8,9 +8,13 @@ from pathlib import Path
 from shutil import copytree
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import transformers
+from safetensors.numpy import save_file
 
+from onnxport.exporters import export, load_bundle
 from onnxport.exporters.cli.app import run
 from onnxport.exporters.errors import OnnxportError, RecipeError, SourceError, TaskError
 from onnxport.exporters.exportable import Exportable
@@ -270,6 +274,92 @@ def test_code_of_a_checkpoint_is_not_run_unasked(
     assert "Traceback" not in told
     assert not (tmp_path / "ran").exists()
     assert not (tmp_path / "out").exists()
+
+
+OWN_CODE = """
+import torch
+from transformers import PretrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import SequenceClassifierOutput
+from .own_layers import Scaled
+
+class OwnConfig(PretrainedConfig):
+    model_type = "own"
+
+    def __init__(self, vocab_size=50, hidden_size=8, **kwargs):
+        self.vocab_size, self.hidden_size = vocab_size, hidden_size
+        super().__init__(**kwargs)
+
+class OwnForSequenceClassification(PreTrainedModel):
+    config_class = OwnConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.embedding = torch.nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layer = Scaled()
+        self.classifier = torch.nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    def forward(self, input_ids, attention_mask):
+        mask = attention_mask[..., None].to(self.embedding.weight.dtype)
+        pooled = (self.layer(self.embedding(input_ids)) * mask).sum(1) / mask.sum(1)
+        return SequenceClassifierOutput(logits=self.classifier(pooled))
+"""
+OWN_LAYERS = """
+import torch
+
+class Scaled(torch.nn.Module):
+    def forward(self, states):
+        return torch.tanh(states * 2.0)
+"""
+
+
+def test_a_model_of_the_checkpoints_own_code(
+    make_checkpoint: MakeCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its task is that of the class which auto_map names; its Python files are in the bundle, which loads with them."""
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    folder = copytree(make_checkpoint("bert", "text-classification", token_types=False), tmp_path / "own")
+    (folder / "modeling_own.py").write_text(OWN_CODE)
+    (folder / "own_layers.py").write_text(OWN_LAYERS)
+    classes = {
+        "AutoConfig": "modeling_own.OwnConfig",
+        "AutoModelForSequenceClassification": "modeling_own.OwnForSequenceClassification",
+    }
+    config = {"model_type": "own", "architectures": ["OwnForSequenceClassification"], "auto_map": classes}
+    known = json.loads((folder / "config.json").read_text())["vocab_size"]
+    (folder / "config.json").write_text(json.dumps({**config, "vocab_size": known, "num_labels": 3}))
+    rng = np.random.default_rng(0)
+    shapes = {"embedding.weight": (known, 8), "classifier.weight": (3, 8), "classifier.bias": (3,)}
+    weights = {name: rng.normal(0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+    out = tmp_path / "out"
+    flags = ["--trust-remote-code", "--suite", "quick", "--variant", "base"]
+    assert run(["export", str(folder), str(out), *flags]) == 0
+    bundle = load_bundle(out)
+    assert bundle.manifest.source.task == "text-classification"
+    assert bundle.manifest.source.architecture == "OwnForSequenceClassification"
+    assert {"modeling_own.py", "own_layers.py"} <= {record.path for record in bundle.manifest.files}
+    assert (out / "own_layers.py").read_bytes() == (folder / "own_layers.py").read_bytes()
+    assert run(["verify", str(out)]) == 0
+    assert transformers.AutoConfig.from_pretrained(out, trust_remote_code=True).vocab_size == known
+
+
+def test_code_that_was_not_trusted_stays_behind(make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
+    folder = copytree(make_checkpoint("bert"), tmp_path / "bert")
+    (folder / "own.py").write_text("raise SystemExit\n")
+    bundle = export(folder, tmp_path / "out", recipe=Recipe(suite="quick", variants=("base",)))
+    assert not list(bundle.path.glob("*.py"))
+
+
+def test_weights_that_are_not_of_the_config(make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
+    """transformers tells its log of them, which nobody sees, and points to it."""
+    folder = copytree(make_checkpoint("bert"), tmp_path / "bert")
+    edit_config(folder, intermediate_size=48)
+    with pytest.raises(
+        SourceError, match=r"layer\.0\.intermediate\.dense\.bias is .* in the checkpoint, expected \[48\]"
+    ):
+        load(folder)
 
 
 def test_a_wrong_task_is_told_before_the_weights_are_read(make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
