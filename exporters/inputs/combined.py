@@ -7,7 +7,7 @@ share one. OWL-ViT has the same number of texts for each image, which makes the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ import torch
 from onnxport.exporters.axes import known_static
 from onnxport.exporters.errors import RecipeError, SignatureError
 from onnxport.exporters.exportable import Arrays, to_tensors
-from onnxport.exporters.inputs import call_options
+from onnxport.exporters.inputs import call_options, makers_of
 from onnxport.exporters.inputs.seed import seeded
 from onnxport.exporters.manifest import Preprocessing
 from onnxport.exporters.suggestion import expected_one_of
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from onnxport.exporters.inputs import InputMaker
 
 Make = Callable[["Checkpoint"], "InputMaker"]
+
+_SIZES = {"image": ("height", "width")}
+"""Of a kind of input: axes that are no dimension of the graph once their size is given."""
 
 
 @dataclass(frozen=True)
@@ -123,11 +126,7 @@ class CombinedInputs:
 
     @property
     def preprocessing(self) -> Preprocessing:
-        told: dict[str, Any] = {}
-        for part in self.parts:
-            stated = part.maker.preprocessing
-            told |= {name: getattr(stated, name) for name in stated.model_fields_set if name not in told}
-        return Preprocessing(**told)
+        return Preprocessing.together([part.maker.preprocessing for part in self.parts])
 
     @property
     def options(self) -> dict[str, Any]:
@@ -200,7 +199,7 @@ def combine(checkpoint: Checkpoint, makers: Mapping[str, Make], order: Sequence[
     free = _free(checkpoint, makers)
     relation = _relation(checkpoint, free)
     parts = _named(checkpoint, makers, free)
-    static: dict[str, int] = dict(checkpoint.recipe.static)
+    static = {axis: size for axis, size in checkpoint.recipe.static.items() if axis not in _taken(checkpoint, makers)}
     batches = [_batch(part.maker) for part in parts]
     named = [batch for batch in batches if isinstance(batch, str)]
     if relation == "rows":
@@ -225,7 +224,7 @@ def combine(checkpoint: Checkpoint, makers: Mapping[str, Make], order: Sequence[
             f"{names[1]} is 1, with any {names[0]}: the model takes the same number of {parts[0].kind} inputs for each "
             f"{parts[1].kind} (--static {names[1]}=N --static {names[0]}=M*N for other numbers)",
         )
-    known_static(checkpoint.recipe.static, [axis for part in parts for axis in part.axes])
+    known_static(static, _axes_of(checkpoint, parts, makers))
     fixed = {name: axis.fixed for part in parts for name, axis in part.axes.items() if axis.fixed is not None}
     parts = [_fixed(checkpoint, part, makers[part.kind], {**fixed, **static}) for part in parts]
     made = {name for part in parts for name in part.inputs}
@@ -239,13 +238,28 @@ def apart(checkpoint: Checkpoint, makers: Mapping[str, Make]) -> dict[str, Input
         RecipeError: axes that none of them has.
     """
     parts = _named(checkpoint, makers, _free(checkpoint, makers))
-    static = known_static(checkpoint.recipe.static, [name for part in parts for name in part.axes])
+    static = known_static(checkpoint.recipe.static, _axes_of(checkpoint, parts, makers))
     return {part.kind: _fixed(checkpoint, part, makers[part.kind], static).maker for part in parts}
 
 
 def _free(checkpoint: Checkpoint, makers: Mapping[str, Make]) -> dict[str, InputMaker]:
-    """The makers as they are without the axes of the recipe."""
-    return {kind: make(_asking(checkpoint, kind, {}, {})) for kind, make in makers.items()}
+    """The makers as they are with any number of rows, called "batch"; sizes are those of the recipe."""
+    free = {}
+    for kind, make in makers.items():
+        own = {name: dims for name, dims in checkpoint.recipe.axes.items() if dims and kind in makers_of([name])}
+        free[kind] = make(_asking(checkpoint, kind, {name: ("batch", *dims[1:]) for name, dims in own.items()}, {}))
+    return free
+
+
+def _taken(checkpoint: Checkpoint, kinds: Iterable[str]) -> dict[str, int]:
+    """The sizes in the recipe's `static` that a maker of one of these kinds sees from the start."""
+    known = [axis for kind in kinds for axis in _SIZES.get(kind, ())]
+    return {axis: size for axis, size in checkpoint.recipe.static.items() if axis in known}
+
+
+def _axes_of(checkpoint: Checkpoint, parts: Sequence[Part], kinds: Iterable[str]) -> list[str]:
+    """What `static` may name."""
+    return [*(axis for part in parts for axis in part.axes), *_taken(checkpoint, kinds)]
 
 
 def _named(checkpoint: Checkpoint, makers: Mapping[str, Make], free: Mapping[str, InputMaker]) -> list[Part]:
@@ -282,7 +296,8 @@ def _asking(
     checkpoint: Checkpoint, kind: str, axes: Mapping[str, tuple[Dim, ...]], static: Mapping[str, int]
 ) -> Checkpoint:
     """The checkpoint as the maker of one kind is to see it: the config of its part, and what concerns its axes."""
-    recipe = checkpoint.recipe.model_copy(update={"axes": dict(axes), "static": dict(static)})
+    sizes = {**_taken(checkpoint, [kind]), **static}
+    recipe = checkpoint.recipe.model_copy(update={"axes": dict(axes), "static": sizes})
     return replace(tower_config(checkpoint, kind), recipe=recipe)
 
 
@@ -317,11 +332,13 @@ def _failure(checkpoint: Checkpoint, makers: Mapping[str, InputMaker], batches: 
     """Why the model does not run with these numbers of rows; None: it runs."""
     rng = np.random.default_rng(0)
     inputs: Arrays = {}
+    options: dict[str, Any] = {}
     for maker, batch in zip(makers.values(), batches, strict=True):
         inputs |= maker.sample({**maker.example, str(_batch(maker)): batch}, rng)
+        options |= call_options(maker)
     try:
         with torch.inference_mode():
-            checkpoint.model(**to_tensors(inputs))
+            checkpoint.model(**to_tensors(inputs), **options)
     except Exception as e:  # noqa: BLE001  (whatever a model raises of sizes that do not go together)
         return f"{type(e).__name__}: {e}"
     return None

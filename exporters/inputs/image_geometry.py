@@ -183,12 +183,16 @@ def _require_taken(model: nn.Module, config: Any, pictures: PictureProcessor) ->
     height, width = (int(size) for size in pictures.emitted[PIXELS].shape[2:])
     own, patch = config_size(config), _patch(config)
     if own is not None and (height, width) != own:
-        reason = _refusal(model, pictures)
-        if reason is not None:
+        made = torch.from_numpy(pictures.emitted[PIXELS])
+        reason = _refusal(model, made)
+        # What it says of images of its own size too (that there is no text beside them) is not about the size.
+        if reason is not None and reason != _refusal(model, made.new_zeros((*made.shape[:2], *own))):
+            asking = f"--static {HEIGHT}={height} --static {WIDTH}={width}"
+            takes = _INTERPOLATE in inspect.signature(model.forward).parameters
             raise SourceError(
                 f"the image processor makes images of {height}x{width} pixels, the model takes {own[0]}x{own[1]} "
-                f"(image_size in config.json) and fails on others: {reason}; mend the size in "
-                "preprocessor_config.json, or ask for a size: --static height=... --static width=..."
+                f"(image_size in config.json) and fails on others: {reason}; mend the size in preprocessor_config.json"
+                + (f", or have the positions interpolated to these images: {asking}" if takes else "")
             )
     if patch is not None and (height % patch[0] or width % patch[1]) and _blind_edges(model, pictures, patch):
         raise SourceError(
@@ -197,9 +201,10 @@ def _require_taken(model: nn.Module, config: Any, pictures: PictureProcessor) ->
         )
 
 
-def _refusal(model: nn.Module, pictures: PictureProcessor) -> str | None:
+def _refusal(model: nn.Module, pixels: torch.Tensor) -> str | None:
+    """What the model says of images that it does not take; None: it takes them."""
     try:
-        _run(model, torch.from_numpy(pictures.emitted[PIXELS]))
+        _run(model, pixels)
     except Exception as e:  # noqa: BLE001  (whatever it says is the answer)
         return f"{type(e).__name__}: {first_line(e)}"
     return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from onnxport.exporters.inputs.prompts import LABELS, PADDING, POINTS, PromptInp
 from onnxport.exporters.source import find_folder
 from onnxport.verify.contract import AxisRange
 from zoo.multimodal import ROWS
+from zoo.vision import image_processor
 
 Write = Callable[[str], Path]
 Open = Callable[..., Checkpoint]
@@ -115,6 +118,63 @@ def test_images_of_any_size_reach_a_dual_encoder(folder: Write, tmp_path: Path) 
         expected = model(**tensors, interpolate_pos_encoding=True).image_embeds
     (embeds,) = bundle.session("base").run(["image_embeds"], feed)
     np.testing.assert_allclose(embeds, expected.numpy(), rtol=1e-3, atol=1e-4)
+
+
+def _with_larger_images(folder: Path, target: Path) -> Path:
+    """The checkpoint, whose processor makes images of 48x48 pixels where the model takes 32x32."""
+    shutil.copytree(folder, target)
+    size = {"height": 48, "width": 48}
+    image_processor("CLIP")(size={"shortest_edge": 48}, crop_size=size).save_pretrained(target)
+    return target
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_what_is_said_of_a_processor_of_another_size_works(
+    folder: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str], split: bool
+) -> None:
+    source = _with_larger_images(folder(CLIP), tmp_path / "source")
+    command = ["export", str(source), str(tmp_path / "out"), "--suite", "quick", "--variant", "base"]
+    command += ["--split"] if split else []
+    assert run(command) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "makes images of 48x48 pixels, the model takes 32x32" in told
+    (advice,) = re.findall(r"interpolated to these images: (--static height=48 --static width=48)$", told)
+    assert run([*command, *advice.split()]) == 0
+    bundle = load_bundle(tmp_path / "out")
+    component = "vision_model" if split else "model"
+    assert _shapes(bundle, component)["pixel_values"][1:] == (3, 48, 48)
+    pixels = np.random.default_rng(0).standard_normal((2, 3, 48, 48), dtype=np.float32)
+    model = transformers.CLIPModel.from_pretrained(source).eval()
+    with torch.inference_mode():
+        expected = model.get_image_features(torch.from_numpy(pixels), interpolate_pos_encoding=True)
+    expected = getattr(expected, "pooler_output", expected).numpy()
+    feed = {"pixel_values": pixels}
+    if not split:
+        expected = expected / np.linalg.norm(expected, axis=-1, keepdims=True)
+        feed |= {"input_ids": np.array([[2, 40, 3]]), "attention_mask": np.ones((1, 3), dtype=np.int64)}
+    (embeds,) = bundle.session("base", component=component).run(["image_embeds"], feed)
+    np.testing.assert_allclose(embeds, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_sizes_and_names_of_images_reach_a_dual_encoder_together(folder: Write, tmp_path: Path) -> None:
+    source = _with_larger_images(folder(CLIP), tmp_path / "source")
+
+    def made(**recipe: Any) -> CombinedInputs:
+        found = load_checkpoint(find_folder(str(source), HubOptions()), Recipe(**recipe), HubOptions())
+        maker = make_inputs(found)
+        assert isinstance(maker, CombinedInputs)
+        return maker
+
+    named = made(axes={"pixel_values": ("pictures", 3, 48, 48), "input_ids": ("texts", "tokens")})
+    assert named.inputs["pixel_values"] == ("pictures", 3, 48, 48)
+    assert named.inputs["input_ids"] == ("texts", "tokens")
+    assert named.options == {"interpolate_pos_encoding": True}
+    fixed = made(axes={"pixel_values": (2, 3, "height", "width")}, static={"width": 64, "sequence": 9})
+    assert fixed.inputs["pixel_values"] == ("image_batch", 3, "height", 64)
+    assert fixed.axes["image_batch"].fixed == 2
+    assert fixed.axes["sequence"].fixed == 9
+    with pytest.raises(RecipeError, match="unknown axis 'depth'"):
+        made(static={"depth": 3, "height": 48})
 
 
 def test_split_gives_the_towers_their_own_graphs(folder: Write, tmp_path: Path) -> None:
