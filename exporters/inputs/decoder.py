@@ -13,6 +13,7 @@ from onnxport.exporters.exportable import Arrays
 from onnxport.exporters.generation.decoder_loop import PAST, PRESENT, position_ids
 from onnxport.exporters.inputs.seed import seeded
 from onnxport.exporters.inputs.text import MASK, TEXTS, TextInputs, text_inputs
+from onnxport.exporters.inputs.token_ids import draw_ids
 from onnxport.exporters.manifest import Preprocessing
 from onnxport.verify.cases import Case
 from onnxport.verify.contract import AxisRange, Dim, Vocabulary
@@ -305,9 +306,7 @@ class DecoderInputs:
         }
 
     def _ids(self, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-        ids = rng.integers(0, self.text.vocab_size - 1, shape)
-        ids += ids >= self.text.pad_token_id
-        return ids.astype(np.int64)
+        return draw_ids(shape, self.text.vocab_size, {self.text.pad_token_id}, rng)
 
 
 def decoder_inputs(

@@ -14,6 +14,7 @@ import numpy as np
 from onnxport.exporters.components.encoder_decoder_modules import IDS, STATES_MASK
 from onnxport.exporters.exportable import Arrays
 from onnxport.exporters.inputs.seed import seeded
+from onnxport.exporters.inputs.token_ids import draw_ids
 from onnxport.exporters.manifest import Preprocessing
 from onnxport.verify.cases import Case
 from onnxport.verify.contract import AxisRange, Dim, Vocabulary
@@ -107,7 +108,7 @@ class DecoderSteps:
         for name, dims in self.inputs.items():
             shape = tuple(dim if isinstance(dim, int) else sizes[dim] for dim in dims)
             if name == IDS:
-                made[name] = draw_ids(shape, self.vocab_size, self.pad_token_id, rng)
+                made[name] = draw_ids(shape, self.vocab_size, {self.pad_token_id}, rng)
             elif name == STATES_MASK:
                 made[name] = np.ones(shape, dtype=np.int64)
                 made[name][:, sizes[self.names.states] * self.stride :] = 0  # no more than there are states of
@@ -154,10 +155,3 @@ class DecoderSteps:
 
     def _case(self, name: str, inputs: Arrays) -> Case:
         return Case(name, inputs, self.mask)
-
-
-def draw_ids(shape: tuple[int, ...], vocab_size: int, pad_token_id: int, rng: np.random.Generator) -> np.ndarray:
-    """Returns random ids below `vocab_size`, none of them the padding id: int64 of that shape."""
-    ids = rng.integers(0, vocab_size - 1, shape)
-    ids += ids >= pad_token_id
-    return ids.astype(np.int64)

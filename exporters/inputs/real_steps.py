@@ -21,8 +21,9 @@ from onnxport.exporters.components.encoder_decoder_modules import (
 )
 from onnxport.exporters.exportable import Arrays, to_tensors
 from onnxport.exporters.inputs import InputMaker, call_options
-from onnxport.exporters.inputs.decoder_steps import NEW, PAST, draw_ids
+from onnxport.exporters.inputs.decoder_steps import NEW, PAST
 from onnxport.exporters.inputs.seed import seeded
+from onnxport.exporters.inputs.token_ids import draw_ids
 from onnxport.verify.cases import Case
 
 # What the caches of one case may take: those of Whisper's 1500 states are 490 MB a row, in and out.
@@ -88,7 +89,7 @@ class RealSteps:
 
     def _ids(self, name: str, rows: int, length: int) -> np.ndarray:
         rng = seeded(name)
-        ids = draw_ids((rows, length), self.vocab_size, self.pad_token_id, rng)
+        ids = draw_ids((rows, length), self.vocab_size, {self.pad_token_id}, rng)
         ids[:, 0] = self.start_token_id
         return ids
 

@@ -14,6 +14,7 @@ from onnxport.exporters.axes import token_axes
 from onnxport.exporters.errors import RecipeError, SignatureError, SourceError
 from onnxport.exporters.exportable import Arrays
 from onnxport.exporters.inputs.seed import seeded
+from onnxport.exporters.inputs.token_ids import draw_ids
 from onnxport.exporters.manifest import Preprocessing
 from onnxport.verify.cases import Case
 from onnxport.verify.contract import AxisRange, Dim, Vocabulary
@@ -117,17 +118,15 @@ class TextInputs:
         What ends a text stands at the end of every row and nowhere else.
         """
         shape = tuple(sizes[axis] for axis in self.token_axes)
-        reserved = sorted({self.pad_token_id, *([] if self.eos_token_id is None else [self.eos_token_id])})
-        ids = rng.integers(0, self.vocab_size - len(reserved), shape)
-        for taken in reserved:
-            ids += ids >= taken
+        reserved = {self.pad_token_id, *([] if self.eos_token_id is None else [self.eos_token_id])}
+        ids = draw_ids(shape, self.vocab_size, reserved, rng)
         if self.eos_token_id is not None:
             ids[..., -1] = self.eos_token_id
         types = np.zeros(shape, dtype=np.int64)
         if self.type_vocab_size > 1:
             types[..., shape[-1] // 2 :] = 1
         known = {
-            "input_ids": ids.astype(np.int64),
+            "input_ids": ids,
             MASK: np.ones(shape, dtype=np.int64),
             "token_type_ids": types,
         }
