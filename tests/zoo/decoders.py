@@ -22,6 +22,7 @@ _LLAMA_LIKE: dict[str, Any] = {
     "max_position_embeddings": 96,
 }
 _GPT_LIKE: dict[str, Any] = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 96}
+_EXPERTS: dict[str, Any] = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
 _SETTINGS: dict[str, dict[str, Any]] = {
     "gpt2": _GPT_LIKE,
     "gpt_neo": {
@@ -64,6 +65,36 @@ _SETTINGS: dict[str, dict[str, Any]] = {
         "max_position_embeddings": 96,
     },
     "mixtral": {**_LLAMA_LIKE, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "qwen3_moe": {**_LLAMA_LIKE, **_EXPERTS},
+    "gpt_oss": {**_LLAMA_LIKE, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 12},
+    "deepseek_v3": {
+        **_LLAMA_LIKE,
+        **_EXPERTS,
+        "num_key_value_heads": 4,
+        "head_dim": 4,
+        "n_routed_experts": 4,
+        "n_group": 1,
+        "topk_group": 1,
+        "first_k_dense_replace": 1,
+        "q_lora_rank": 16,
+        "kv_lora_rank": 8,
+        "qk_rope_head_dim": 4,
+        "qk_nope_head_dim": 8,
+        "v_head_dim": 8,
+    },
+    "cohere2": {**_LLAMA_LIKE, "sliding_window": 12},
+    "glm4": _LLAMA_LIKE,
+    "ernie4_5": _LLAMA_LIKE,
+    "granite": _LLAMA_LIKE,
+    "smollm3": _LLAMA_LIKE,
+    "starcoder2": {**_LLAMA_LIKE, "sliding_window": 12},
+    "stablelm": _LLAMA_LIKE,
+    "nemotron": _LLAMA_LIKE,
+    "apertus": _LLAMA_LIKE,
+    "gpt_neox": {key: value for key, value in _LLAMA_LIKE.items() if key not in ("head_dim", "num_key_value_heads")},
+    "gptj": {**_GPT_LIKE, "rotary_dim": 4},
+    "gpt_bigcode": _GPT_LIKE,
+    "mpt": {"d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": 96},
 }
 # transformers 5 reads any tokenizer.json of theirs as one of its own class, which this WordPiece is not.
 _OWN_TOKENIZER = {"qwen2"}
@@ -75,6 +106,13 @@ _NOTES = {
     "llama": "grouped heads",
     "qwen2": "without a tokenizer",
     "mixtral": "a mixture of 4 experts",
+    "qwen3_moe": "a mixture of 4 experts",
+    "gpt_oss": "a mixture of 4 experts, a layer that looks back 12 positions",
+    "deepseek_v3": "a mixture of 4 experts; keys and values of different sizes",
+    "cohere2": "a layer that looks back 12 positions",
+    "starcoder2": "looks back 12 positions",
+    "mpt": "positions by alibi",
+    "gpt_bigcode": "one key and value for all heads",
 }
 
 
