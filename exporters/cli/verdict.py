@@ -9,7 +9,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from onnxport.exporters.cli.console import Console
-from onnxport.verify.reports.latency import how, latency_table
+from onnxport.verify.reports.latency import how, timed
 from onnxport.verify.reports.outline import WHOLE_BUNDLE, allowed, counts, family, loose, together, worst
 
 if TYPE_CHECKING:
@@ -94,19 +94,22 @@ def _show_table(console: Console, title: str, checks: Sequence[CheckResult]) -> 
 
 
 def _show_latency(console: Console, report: Report) -> None:
-    """Prints a row for each variant at each size, if latency was measured."""
+    """Prints a table for each component that was timed: a row for each size, a column for each variant."""
     from rich.table import Table
 
-    found = latency_table(report)
-    if found is None:
-        return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in found.head[:-1]:  # threads are told once, below
-        table.add_column(name, justify="left" if name in ("size", "variant") else "right")
-    for row in found.rows:
-        table.add_row(*row[:-1])
-    console.data(table)
-    console.data(f"{found.title.lower()}: {how(report)}")
+    groups = timed(report)
+    for component in dict.fromkeys(group.component for group in groups):
+        own = [group for group in groups if group.component == component]
+        variants = list(dict.fromkeys(one.variant for group in own for one in group.variants))
+        table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+        for name in (f"{component or 'latency'}, p50 / p90 ms", *variants):
+            table.add_column(name)
+        for group in own:
+            cells = {one.variant: f"{one.p50_ms:.3g} / {one.p90_ms:.3g}" for one in group.variants}
+            table.add_row(group.size, *(cells.get(variant, "") for variant in variants))
+        console.data(table)
+    if groups:
+        console.data(f"latency: {how(report)}")
 
 
 def _place(check: CheckResult) -> int:

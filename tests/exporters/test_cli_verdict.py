@@ -9,7 +9,7 @@ import pytest
 
 from onnxport.exporters.cli.console import Console
 from onnxport.exporters.cli.verdict import show_report
-from onnxport.verify.report import CheckResult, Report
+from onnxport.verify.report import CheckResult, Latency, Report
 from onnxport.verify.tolerance import FLOAT32, Statistics, Tolerance
 
 
@@ -144,6 +144,31 @@ def test_statistics_have_rows_of_their_own(capsys: pytest.CaptureFixture[str]) -
     assert re.search(r"^top k kept +0\.75 *$", text, re.MULTILINE)
     assert "allowed in base: |difference| <= 0.0001 + 0.001 * |reference|\n" in text
     assert "allowed in int8: cosine >= 0.9, RMS error <= 0.5, decisions kept >= 0.9\n" in text
+
+
+def test_latencies_have_a_table_for_each_component(capsys: pytest.CaptureFixture[str]) -> None:
+    def latency(component: str, variant: str, batch: int, ms: float) -> Latency:
+        numbers = {"runs": 9, "min_ms": ms / 2, "p50_ms": ms, "p90_ms": 2 * ms}
+        return Latency.model_validate(
+            {"component": component, "variant": variant, "case": f"c{batch}", "sizes": {"batch": batch}, **numbers}
+        )
+
+    checks = [
+        check("outputs.match", "pass", variant, component, compared=1)
+        for component in ("encoder_model", "decoder_model")
+        for variant in ("base", "optimized")
+    ]
+    measured = [latency(one.component or "", one.variant or "", batch, 2.0) for one in checks for batch in (1, 4)]
+    show_report(Console(), Report.of(checks, FLOAT32).with_latency(measured[:-1]))
+    told = capsys.readouterr().out.splitlines()
+    at = told.index(next(line for line in told if line.startswith("encoder_model, p50 / p90 ms")))
+    assert [line.split("  ")[0] for line in told[at : at + 3]] == ["encoder_model, p50 / p90 ms", "batch 1", "batch 4"]
+    assert told[at].split()[-2:] == ["base", "optimized"]
+    assert told[at + 2].split()[2:] == ["2", "/", "4", "2", "/", "4"]
+    assert "latency: A process for each variant, warmed up; 9 runs for each size" in told, "the threads are unknown"
+    assert any(line.split() == ["batch", "4", "2", "/", "4"] for line in told), "one was not timed"
+    show_report(Console(quiet=True), Report.of(checks, FLOAT32).with_latency(measured))
+    assert len(capsys.readouterr().out.splitlines()) == 1
 
 
 def test_quiet_leaves_the_failures_and_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,10 +18,16 @@ TITLE = "Latency"
 
 @dataclass(frozen=True)
 class Timed:
-    """The variants of one component at one size. `title` is the component where there are several, then the size."""
+    """The variants of one component at one size; `component` is None where there is only one."""
 
-    title: str
+    component: str | None
+    size: str
     variants: tuple[Latency, ...]
+
+    @property
+    def title(self) -> str:
+        """ "decoder_model: batch 2, sequence 16"."""
+        return ": ".join(filter(None, (self.component, self.size)))
 
 
 def timed(report: Report) -> list[Timed]:
@@ -34,10 +40,7 @@ def timed(report: Report) -> list[Timed]:
         found.setdefault((one.component, one.case), []).append(one)
     components = list(dict.fromkeys(component for component, _ in found))
     ordered = sorted(found, key=lambda key: components.index(key[0]))  # cases keep their order: the smallest first
-    return [
-        Timed(": ".join(filter(None, (key[0] if several else "", size(found[key][0])))), tuple(found[key]))
-        for key in ordered
-    ]
+    return [Timed(key[0] if several else None, size(found[key][0]), tuple(found[key])) for key in ordered]
 
 
 def size(measured: Latency) -> str:
