@@ -430,19 +430,6 @@ def expm1() -> tuple[nn.Module, dict[str, Tensor], dict[str, tuple[str | int, ..
     return Expm1(), {"hidden_states": torch.randn(3, 4)}, {"hidden_states": ("batch", 4)}
 
 
-class TableInForward(nn.Module):
-    """Makes a tensor of numbers while it runs, as the block-sparse attention of BigBird does on transformers 4."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        table = torch.tensor([3, 0, 1])
-        table.unsqueeze_(0)
-        return x[:, torch.cat([table, table])]
-
-
-def table_in_forward() -> tuple[nn.Module, dict[str, Tensor], dict[str, tuple[str | int, ...]]]:
-    return TableInForward(), {"x": torch.randn(2, 5)}, {"x": ("batch", 5)}
-
-
 class Resized(nn.Module):
     """Resizes images to 12 x 20 with antialiasing."""
 

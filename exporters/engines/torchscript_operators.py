@@ -29,7 +29,6 @@ def more_operators(contract: GraphContract) -> Iterator[None]:
     operators: dict[str, Callable[..., Value]] = {
         "aten::repeat_interleave": _repeat_interleave,
         "aten::expm1": _expm1,
-        "aten::lift_fresh": _lift_fresh,
         "aten::_upsample_bicubic2d_aa": partial(_resize, mode="cubic", one_size=one_size),
         "aten::_upsample_bilinear2d_aa": partial(_resize, mode="linear", one_size=one_size),
     }
@@ -58,11 +57,6 @@ def _repeat_interleave(g: Any, tensor: Value, repeats: Value, dim: Value = None,
 def _expm1(g: Any, tensor: Value) -> Value:
     """exp(x) - 1: near zero off by what 1 is rounded by, 6e-8 in float32, where torch keeps every digit."""
     return g.op("Sub", g.op("Exp", tensor), g.op("CastLike", g.op("Constant", value_t=torch.tensor(1.0)), tensor))
-
-
-def _lift_fresh(g: Any, tensor: Value) -> Value:
-    """What `torch.tensor` makes of numbers, as it is: changed in place (BigBird on transformers 4), it is no constant."""
-    return tensor
 
 
 def _resize(
