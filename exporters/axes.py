@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from onnxport.exporters.errors import RecipeError
 from onnxport.exporters.recipe import Recipe
 from onnxport.exporters.suggestion import expected_one_of
-from onnxport.verify.contract import Dim
+from onnxport.verify.contract import AxisRange, Dim
 
 
 def token_axes(
@@ -93,3 +93,8 @@ def known_static(static: Mapping[str, int], axes: Sequence[str]) -> dict[str, in
         if axis not in axes:
             raise RecipeError(f"static (--static) names an unknown axis {axis!r}: {expected_one_of(axis, axes)}")
     return dict(static)
+
+
+def axis_range(axis: str, static: Mapping[str, int], least: int = 1, most: int | None = None) -> AxisRange:
+    """Returns the sizes that an axis may take: its own where it is among the `static` ones, else `least` to `most`."""
+    return AxisRange(min=static.get(axis, least), max=static.get(axis, most))

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from onnxport.exporters.axes import known_static
+from onnxport.exporters.axes import axis_range, known_static
 from onnxport.exporters.errors import SignatureError, SourceError
 from onnxport.exporters.exportable import Arrays, Exportable, Sampler
 from onnxport.exporters.inputs.seed import seeded
@@ -30,7 +30,7 @@ from onnxport.exporters.recipe import Recipe
 from onnxport.exporters.suggestion import expected_one_of
 from onnxport.exporters.tasks import PLAIN_MODULE_TASK
 from onnxport.verify.cases import Case
-from onnxport.verify.contract import AxisRange, Dim
+from onnxport.verify.contract import Dim
 
 Axes = Mapping[str, tuple[Dim, ...]]
 
@@ -102,7 +102,7 @@ def load_plain_module(source: str, recipe: Recipe) -> Exportable:
     return Exportable(
         module=module,
         inputs=shapes,
-        axes={axis: AxisRange(min=static.get(axis, 1), max=static.get(axis)) for axis in sizes},
+        axes={axis: axis_range(axis, static) for axis in sizes},
         example=sizes,
         sample=sample,
         cases=lambda suite: _cases(sample, sizes, dynamic, suite),

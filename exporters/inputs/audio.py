@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
-from onnxport.exporters.axes import named_axes
+from onnxport.exporters.axes import axis_range, named_axes
 from onnxport.exporters.errors import SignatureError
 from onnxport.exporters.exportable import Arrays
 from onnxport.exporters.inputs import waveforms
@@ -72,9 +72,7 @@ class AudioInputs:
     @property
     def axes(self) -> dict[str, AxisRange]:
         least = {self.batch: 1} | ({self.length: self.shortest} if self.length is not None else {})
-        return {
-            axis: AxisRange(min=self.static.get(axis, size), max=self.static.get(axis)) for axis, size in least.items()
-        }
+        return {axis: axis_range(axis, self.static, size) for axis, size in least.items()}
 
     @property
     def example(self) -> dict[str, int]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnxport.exporters.axes import named_axes
+from onnxport.exporters.axes import axis_range, named_axes
 from onnxport.exporters.exportable import Arrays
 from onnxport.exporters.generation.decoder_loop import PAST, PRESENT, position_ids
 from onnxport.exporters.inputs.seed import seeded
@@ -90,10 +90,7 @@ class DecoderInputs:
             self.axes_named.sequence: (1, limit),
             self.axes_named.past: (0, None if limit is None else limit - 1),
         }
-        return {
-            axis: AxisRange(min=self.static.get(axis, least), max=self.static.get(axis, most))
-            for axis, (least, most) in ranges.items()
-        }
+        return {axis: axis_range(axis, self.static, least, most) for axis, (least, most) in ranges.items()}
 
     @property
     def example(self) -> dict[str, int]:

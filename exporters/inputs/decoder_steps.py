@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from onnxport.exporters.axes import axis_range
 from onnxport.exporters.components.encoder_decoder_modules import IDS, STATES_MASK
 from onnxport.exporters.exportable import Arrays
 from onnxport.exporters.inputs.seed import seeded
@@ -83,9 +84,7 @@ class DecoderSteps:
         order = (self.names.batch, PAST, NEW, self.names.states, self.names.mask)
         room = {NEW: self.longest, PAST: self.longest and self.longest - 1}
         return {
-            axis: AxisRange(min=self.static.get(axis, 1), max=self.static.get(axis, room.get(axis)))
-            for axis in dict.fromkeys(order)
-            if axis in used
+            axis: axis_range(axis, self.static, most=room.get(axis)) for axis in dict.fromkeys(order) if axis in used
         }
 
     @property

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from onnxport.exporters.axes import axis_range
 from onnxport.exporters.errors import SignatureError
 from onnxport.exporters.exportable import Arrays
 from onnxport.exporters.inputs.image_geometry import BATCH, CHANNELS, HEIGHT, PIXELS, WIDTH, Geometry, find_geometry
@@ -90,7 +91,7 @@ class ImageInputs:
     @property
     def axes(self) -> dict[str, AxisRange]:
         named = [dim for dim in self.dims.values() if isinstance(dim, str)]
-        return {axis: AxisRange(min=self.static.get(axis, 1), max=self.static.get(axis)) for axis in named}
+        return {axis: axis_range(axis, self.static) for axis in named}
 
     @property
     def example(self) -> dict[str, int]:

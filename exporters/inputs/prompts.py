@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnxport.exporters.axes import named_axes
+from onnxport.exporters.axes import axis_range, named_axes
 from onnxport.exporters.errors import SignatureError
 from onnxport.exporters.exportable import Arrays
 from onnxport.exporters.inputs.seed import seeded
@@ -60,7 +60,7 @@ class PromptInputs:
     @property
     def axes(self) -> dict[str, AxisRange]:
         named = [axis for axis in self.names.values() if isinstance(axis, str)]
-        return {axis: AxisRange(min=self.static.get(axis, 1), max=self.static.get(axis)) for axis in named}
+        return {axis: axis_range(axis, self.static) for axis in named}
 
     @property
     def example(self) -> dict[str, int]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
-from onnxport.exporters.axes import token_axes
+from onnxport.exporters.axes import axis_range, token_axes
 from onnxport.exporters.errors import RecipeError, SignatureError, SourceError
 from onnxport.exporters.exportable import Arrays
 from onnxport.exporters.inputs.seed import seeded
@@ -88,10 +88,7 @@ class TextInputs:
     @property
     def axes(self) -> dict[str, AxisRange]:
         limits = {axis: self.max_length if axis == self.token_axes[-1] else None for axis in self.token_axes}
-        return {
-            axis: AxisRange(min=self.static.get(axis, 1), max=self.static.get(axis, limit))
-            for axis, limit in limits.items()
-        }
+        return {axis: axis_range(axis, self.static, most=limit) for axis, limit in limits.items()}
 
     @property
     def example(self) -> dict[str, int]:

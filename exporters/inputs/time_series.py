@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnxport.exporters.axes import named_axes
+from onnxport.exporters.axes import axis_range, named_axes
 from onnxport.exporters.errors import SignatureError
 from onnxport.exporters.exportable import Arrays
 from onnxport.exporters.inputs.seed import seeded
@@ -47,7 +47,7 @@ class TimeSeriesInputs:
 
     @property
     def axes(self) -> dict[str, AxisRange]:
-        return {self.batch: AxisRange(min=self.static.get(self.batch, 1), max=self.static.get(self.batch))}
+        return {self.batch: axis_range(self.batch, self.static)}
 
     @property
     def example(self) -> dict[str, int]:
