@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import torch
+import transformers
 from safetensors.numpy import load_file
 
 from onnxport.exporters.engines import choose_engines
 from onnxport.exporters.engines.torchscript import export_graph
-from onnxport.exporters.errors import ReadBackError, RecipeError
-from onnxport.exporters.exportable import Exportable
+from onnxport.exporters.errors import ReadBackError, RecipeError, SignatureError
+from onnxport.exporters.exportable import Exportable, to_tensors
 from onnxport.exporters.hub_options import HubOptions
 from onnxport.exporters.loading import load as load_source
 from onnxport.exporters.onnx_writer import write_model
@@ -23,6 +25,7 @@ from onnxport.exporters.reference import record
 from onnxport.exporters.signature import probe_contract
 from onnxport.verify import OrtRunner, Recorded, Tolerance, verify
 from onnxport.verify.contract import GraphContract
+from zoo import text
 
 TOLERANCE = Tolerance(rtol=1e-3, atol=1e-4)
 ARCHITECTURES = (
@@ -162,3 +165,25 @@ def test_padding_is_known_by_name_when_the_length_is_static(
     assert report.verdict == "pass"
     padded = [check.padded_max_abs_diff for check in report.checks if check.case == "padding.left"]
     assert max(value for value in padded if value) > 0.9
+
+
+@pytest.mark.skipif(
+    transformers.__version__.startswith("4."), reason="transformers 4 changes a constant of the trace in place"
+)
+def test_block_sparse_attention_has_a_graph_at_a_length_at_which_it_stays(tmp_path: Path) -> None:
+    """BigBird attends to (5 + 2 * random blocks) * block size = 28 tokens, and takes the full attention up to these."""
+    text.write("big_bird", "feature-extraction", tmp_path / "sparse", attention_type="block_sparse")
+    exportable, contract = export(tmp_path / "sparse", tmp_path / "model.onnx", Recipe(static={"sequence": 43}))
+    cases = exportable.cases("standard")
+    recording = record(exportable, cases, lambda done, total: None)
+    report = verify(recording.runner, OrtRunner(tmp_path / "model.onnx"), cases, TOLERANCE, contract=contract)
+    assert report.verdict == "pass", [check for check in report.checks if check.verdict == "fail"]
+    assert exportable.module.attention_type == "block_sparse"
+    full = transformers.BigBirdModel.from_pretrained(tmp_path / "sparse", attention_type="original_full").eval()
+    with torch.inference_mode():
+        expected = full(**to_tensors(cases[0].inputs)).last_hidden_state.numpy()
+    seen = OrtRunner(tmp_path / "model.onnx").run(cases[0])["last_hidden_state"]
+    assert np.abs(seen - expected).max() > 0.1
+
+    with pytest.raises(SignatureError, match=r"keep 'block_sparse' by a length .* \(--static sequence=N\)"):
+        export(tmp_path / "sparse", tmp_path / "any.onnx", Recipe())
