@@ -51,7 +51,6 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "bigbird_pegasus": {**_TWO_TOWERS, "attention_type": "original_full"},
     "longt5": {**_T5, "local_radius": 4},
     "umt5": {**_T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
-    "switch_transformers": {**_T5, "num_experts": 4, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1},
 }
 
 
