@@ -456,3 +456,15 @@ def shrunk() -> tuple[nn.Module, dict[str, Tensor], dict[str, tuple[str | int, .
 def resized() -> tuple[nn.Module, dict[str, Tensor], dict[str, tuple[str | int, ...]]]:
     axes = {"pixel_values": ("batch", 3, "height", "width")}
     return Resized("bilinear"), {"pixel_values": torch.randn(2, 3, 9, 33)}, axes
+
+
+class PyramidPooling(nn.Module):
+    """Averages an image in 1, 4 and 9 windows, as UperNet does: neither 2 nor 3 need divide its sizes."""
+
+    def forward(self, pixel_values: Tensor) -> Tensor:
+        pooled = (F.adaptive_avg_pool2d(pixel_values, size).flatten(2) for size in (1, 2, 3))
+        return torch.cat(tuple(pooled), dim=-1)
+
+
+def pyramid_pooling() -> tuple[nn.Module, dict[str, Tensor], dict[str, tuple[str | int, ...]]]:
+    return PyramidPooling(), {"pixel_values": torch.randn(2, 3, 16, 9)}, {"pixel_values": ("batch", 3, 16, 9)}

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.onnx import symbolic_helper, symbolic_opset13
+from torch.onnx import symbolic_helper, symbolic_opset9, symbolic_opset13
 from torch.onnx.utils import register_custom_op_symbolic, unregister_custom_op_symbolic
 
 from onnxport.exporters.errors import EngineError
@@ -29,6 +29,7 @@ def more_operators(contract: GraphContract) -> Iterator[None]:
     operators: dict[str, Callable[..., Value]] = {
         "aten::repeat_interleave": _repeat_interleave,
         "aten::expm1": _expm1,
+        "aten::adaptive_avg_pool2d": partial(_adaptive_average, one_size=one_size),
         "aten::_upsample_bicubic2d_aa": partial(_resize, mode="cubic", one_size=one_size),
         "aten::_upsample_bilinear2d_aa": partial(_resize, mode="linear", one_size=one_size),
     }
@@ -57,6 +58,32 @@ def _repeat_interleave(g: Any, tensor: Value, repeats: Value, dim: Value = None,
 def _expm1(g: Any, tensor: Value) -> Value:
     """exp(x) - 1: near zero off by what 1 is rounded by, 6e-8 in float32, where torch keeps every digit."""
     return g.op("Sub", g.op("Exp", tensor), g.op("CastLike", g.op("Constant", value_t=torch.tensor(1.0)), tensor))
+
+
+def _adaptive_average(g: Any, image: Value, output_size: Value, *, one_size: bool) -> Value:
+    """Adaptive average pooling of [batch, channels, height, width] to a size that does not divide the image's.
+
+    The windows are of different sizes then, and overlap (16 to 3, as the pyramid of UperNet has them). Each is a row of
+    a matrix, where the image has one size.
+    """
+    wanted = symbolic_helper._maybe_get_const(output_size, "is")
+    traced = symbolic_helper._get_tensor_sizes(g.original_node.inputsAt(0))
+    known = one_size and isinstance(wanted, list) and traced is not None and None not in traced[2:]
+    sizes = list(zip(traced[2:], wanted, strict=True)) if known else []
+    if all(old % new == 0 for old, new in sizes):
+        theirs = symbolic_opset9.adaptive_avg_pool2d  # type: ignore[attr-defined]  # a decorator put it there
+        return theirs(g, image, output_size)
+    height, width = (_windows(old, new) for old, new in sizes)
+    rows = g.op("MatMul", g.op("CastLike", g.op("Constant", value_t=height), image), image)
+    return g.op("MatMul", rows, g.op("CastLike", g.op("Constant", value_t=width.T.contiguous()), image))
+
+
+def _windows(old: int, new: int) -> torch.Tensor:
+    """Returns the weights of every old position in every new one, float32 [new, old]; each row sums to 1."""
+    positions, starts = torch.arange(old), torch.arange(new) * old // new
+    ends = -(-(torch.arange(new) + 1) * old // new)  # rounded up
+    inside = (positions >= starts[:, None]) & (positions < ends[:, None])
+    return inside / inside.sum(dim=1, keepdim=True)
 
 
 def _resize(

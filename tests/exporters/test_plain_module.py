@@ -63,7 +63,7 @@ def test_examples_made_by_a_callable(plain_modules: str, tmp_path: Path) -> None
     assert contract.outputs[0].shape == ("batch", "steps", 3)
 
 
-@pytest.mark.parametrize("name", ["interleaved", "expm1", "enlarged", "enlarged_linearly"])
+@pytest.mark.parametrize("name", ["interleaved", "expm1", "enlarged", "enlarged_linearly", "pyramid_pooling"])
 def test_operators_that_torch_does_not_write_right(plain_modules: str, tmp_path: Path, name: str) -> None:
     exported(f"plain_modules:{name}", tmp_path / "m.onnx", Recipe())
 

@@ -24,6 +24,9 @@ _SEGFORMER = {
     "depths": [1, 1, 1, 1], "hidden_sizes": [8, 16, 24, 32], "num_attention_heads": [1, 2, 2, 4],
     "decoder_hidden_size": 32,
 }  # fmt: skip
+_PYRAMID = {
+    "image_size": 64, "hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "num_attention_heads": [1, 2, 2, 4]
+}  # fmt: skip
 _SQUARE = {"height": 32, "width": 32}
 _SQUARE_64 = {"height": 64, "width": 64}
 # As on the Hub for detection: the shorter side of a picture becomes that long, and a batch is padded.
@@ -103,16 +106,7 @@ def _maskformer() -> Any:
 
 
 def _detr() -> Any:
-    return transformers.DetrConfig(
-        **_QUERIES,
-        use_timm_backbone=False,
-        use_pretrained_backbone=False,
-        backbone=None,
-        backbone_config=transformers.ResNetConfig(
-            embedding_size=16, hidden_sizes=[16, 16, 32, 32], depths=[1, 1, 1, 1], out_features=["stage4"]
-        ),
-        num_labels=_LABELS,
-    )
+    return _detector("DetrConfig", "stage4")
 
 
 def _rt_detr() -> Any:
@@ -131,6 +125,29 @@ def _swin2sr() -> Any:
     return transformers.Swin2SRConfig(
         image_size=32, patch_size=1, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4, upscale=2
     )
+
+
+def _resnet(*stages: str) -> Any:
+    return transformers.ResNetConfig(
+        embedding_size=16, hidden_sizes=[16, 16, 32, 32], depths=[1, 1, 1, 1], out_features=list(stages)
+    )
+
+
+def _detector(name: str, *stages: str, **settings: Any) -> Any:
+    return getattr(transformers, name)(
+        **_QUERIES, use_timm_backbone=False, use_pretrained_backbone=False, backbone=None,
+        backbone_config=_resnet(*stages), num_labels=_LABELS, **settings,
+    )  # fmt: skip
+
+
+def _depth_anything() -> Any:
+    return transformers.DepthAnythingConfig(
+        backbone_config=transformers.Dinov2Config(
+            **_PATCHES, out_features=["stage1", "stage2"], reshape_hidden_states=False, apply_layernorm=True
+        ),
+        patch_size=8, reassemble_hidden_size=32, reassemble_factors=[2, 1], neck_hidden_sizes=[8, 16],
+        fusion_hidden_size=16, head_hidden_size=16,
+    )  # fmt: skip
 
 
 ROWS = (
@@ -195,5 +212,62 @@ ROWS = (
     ),
     _row("detr", "object-detection", "DetrForObjectDetection", _detr, "Detr", _EDGES),
     _row("rt_detr", "object-detection", "RTDetrForObjectDetection", _rt_detr, "RTDetr", _SQUARE_64),
+    _row(
+        "conditional_detr", "object-detection", "ConditionalDetrForObjectDetection",
+        lambda: _detector("ConditionalDetrConfig", "stage4"), "ConditionalDetr", _EDGES,
+    ),
+    _row(
+        "deformable_detr", "object-detection", "DeformableDetrForObjectDetection",
+        lambda: _detector("DeformableDetrConfig", "stage2", "stage3", "stage4", num_feature_levels=3),
+        "DeformableDetr", _EDGES,
+    ),
+    _row(
+        "table-transformer", "object-detection", "TableTransformerForObjectDetection",
+        lambda: _detector("TableTransformerConfig", "stage4"), "Detr", _EDGES,
+    ),
+    _row(
+        "upernet", "image-segmentation", "UperNetForSemanticSegmentation",
+        lambda: transformers.UperNetConfig(
+            backbone_config=transformers.ConvNextConfig(
+                hidden_sizes=[16, 16, 32, 32], depths=[1, 1, 1, 1],
+                out_features=["stage1", "stage2", "stage3", "stage4"],
+            ),
+            hidden_size=32, auxiliary_in_channels=32, auxiliary_channels=16, num_labels=_LABELS,
+        ),
+        "Segformer", _SQUARE_64,
+    ),
+    _row("depth_anything", "depth-estimation", "DepthAnythingForDepthEstimation", _depth_anything, "DPT"),
+    _row(
+        "glpn", "depth-estimation", "GLPNForDepthEstimation",
+        {"depths": [1, 1, 1, 1], "hidden_sizes": [8, 16, 24, 32], "num_attention_heads": [1, 2, 2, 4],
+         "decoder_hidden_size": 16},
+        "DPT", _SQUARE_64,
+    ),
+    _row(
+        "dinov2_with_registers", "image-classification", "Dinov2WithRegistersForImageClassification", _PATCHES, "Bit",
+        {"shortest_edge": 36}, crop_size=_SQUARE,
+    ),
+    _row("dinov3_vit", "feature-extraction", "DINOv3ViTModel", _PATCHES, "ViT"),
+    _row("vit_msn", "image-classification", "ViTMSNForImageClassification", _PATCHES, "ViT"),
+    _row("ijepa", "feature-extraction", "IJepaModel", _PATCHES, "ViT"),
+    _row("data2vec-vision", "image-classification", "Data2VecVisionForImageClassification", _PATCHES, "ViT"),
+    _row("pvt", "image-classification", "PvtForImageClassification", _PYRAMID, "ViT", _SQUARE_64),
+    _row("pvt_v2", "image-classification", "PvtV2ForImageClassification", _PYRAMID, "ViT", _SQUARE_64),
+    _row(
+        "poolformer", "image-classification", "PoolFormerForImageClassification",
+        {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1]}, "ViT", _SQUARE_64,
+    ),
+    _row(
+        "focalnet", "image-classification", "FocalNetForImageClassification",
+        {"image_size": 32, "patch_size": 4, "embed_dim": 16, "depths": [1, 1], "focal_levels": [2, 2],
+         "focal_windows": [3, 3]},
+        "ViT",
+    ),
+    _row(
+        "levit", "image-classification", "LevitForImageClassification",
+        {"image_size": 64, "hidden_sizes": [16, 32, 48], "num_attention_heads": [2, 2, 4], "depths": [1, 1, 1],
+         "key_dim": [8, 8, 8], "drop_path_rate": 0, "mlp_ratio": [2, 2, 2], "attention_ratio": [2, 2, 2]},
+        "Levit", {"shortest_edge": 72}, crop_size=_SQUARE_64,
+    ),
     _row("swin2sr", "image-to-image", "Swin2SRForImageSuperResolution", _swin2sr, "Swin2SR"),
 )  # fmt: skip
