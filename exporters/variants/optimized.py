@@ -26,23 +26,27 @@ class OptimizedGraph:
     session_options: Mapping[str, str]
     notes: tuple[str, ...]
 
+    def written(self, name: str, level: str, path: Path, external_data: Path | None) -> Variant:
+        """Returns the variant that these files of it are."""
+        return Variant(
+            name,
+            path,
+            external_data,
+            self.precision,
+            level,
+            portable=self.portable,
+            fusions=self.fusions,
+            session_options=self.session_options,
+            notes=self.notes,
+        )
+
 
 def build(builder: VariantBuilder, kind: VariantKind, path: Path) -> Variant:
     """Writes the optimised graph. See `optimize` for what it is and what it raises."""
     graph = builder.optimized
     skeleton, weights = read_skeleton(graph.path)
     data = write_model(skeleton, [*weights, *split_large(skeleton)], path, external_data=builder.external_data)
-    return Variant(
-        kind.name,
-        path,
-        data,
-        graph.precision,
-        builder.level,
-        portable=graph.portable,
-        fusions=graph.fusions,
-        session_options=graph.session_options,
-        notes=graph.notes,
-    )
+    return graph.written(kind.name, builder.level, path, data)
 
 
 def optimize(builder: VariantBuilder) -> OptimizedGraph:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from onnxport.exporters.graph import Variant
@@ -25,15 +26,5 @@ def build(builder: VariantBuilder, kind: VariantKind, path: Path) -> Variant:
         graph=graph.path.name,
         target=str(path.resolve()),
     )
-    return Variant(
-        kind.name,
-        path,
-        None,
-        graph.precision,
-        builder.level,
-        portable=graph.portable,
-        fusions=graph.fusions,
-        session_options=graph.session_options,
-        notes=(*graph.notes, _NOT_REPRODUCIBLE),
-        facts_path=graph.path,
-    )
+    variant = graph.written(kind.name, builder.level, path, None)
+    return replace(variant, notes=(*graph.notes, _NOT_REPRODUCIBLE), facts_path=graph.path)
