@@ -13,15 +13,17 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from torch import Tensor
 
 from onnxport.exporters.errors import SignatureError
-from onnxport.exporters.exportable import EXTRA_OUTPUTS, Arrays, Exportable
+from onnxport.exporters.exportable import EXTRA_OUTPUTS, Arrays, Exportable, to_tensors
 from onnxport.exporters.fewer_inputs import without_inputs
 from onnxport.exporters.hub_options import HubOptions
 from onnxport.exporters.loading import Loaded, load
 from onnxport.exporters.merged_placeholders import placeholders
 from onnxport.exporters.named_graph import component_of_file, named_graph
 from onnxport.exporters.onnx_facts import FileFacts, read_facts
+from onnxport.exporters.own_failure import own_failure
 from onnxport.exporters.recipe import Recipe
 from onnxport.exporters.recording import Recording
 from onnxport.exporters.reference import record, with_float64, with_invariants
@@ -118,6 +120,7 @@ def ask_source(
     lacking = [name for name in whole.inputs if name not in {spec.name for spec in facts.inputs}]
     exportable = _rounded(without_inputs(whole, lacking), facts)
     try:
+        exportable = _with_outputs_of(exportable, facts)
         contract = _promised(loaded, exportable, recipe.opset)
     except SignatureError as e:
         if not lacking:
@@ -194,6 +197,21 @@ def _promised(loaded: Loaded, exportable: Exportable, opset: int) -> GraphContra
         return probe_contract(exportable, opset)
     if_true, if_false = (probe_contract(loaded.component(part), opset) for part in choice.parts)
     return choice.contract(exportable, if_true, if_false)
+
+
+def _with_outputs_of(exportable: Exportable, facts: FileFacts) -> Exportable:
+    """What an export would leave out is compared where the file has it and the module returns it."""
+    kept = exportable.outputs or ()
+    more = [spec.name for spec in facts.outputs if spec.name not in kept]
+    if exportable.outputs is None or exportable.choice is not None or not more:
+        return exportable
+    sample = to_tensors(exportable.sample(exportable.example, np.random.default_rng(0)))
+    with own_failure(f"{exportable.source.architecture} itself fails on its own inputs"):
+        returned = replace(exportable, extra_outputs=()).call(sample)
+    if not isinstance(returned, Mapping):
+        return exportable
+    known = [name for name in more if isinstance(returned.get(name), Tensor)]
+    return replace(exportable, outputs=(*kept, *known))
 
 
 def _rounded(exportable: Exportable, facts: FileFacts) -> Exportable:

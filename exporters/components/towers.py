@@ -22,7 +22,10 @@ transformers.js know them."""
 
 
 class Tower(nn.Module):
-    """One tower of a dual encoder, with its projection: what the model's own method for it returns."""
+    """One tower of a dual encoder, with its projection: what the model's own method for it returns.
+
+    The states before the projection are among it since transformers 5.
+    """
 
     def __init__(self, model: nn.Module, method: str, output: str) -> None:
         super().__init__()
@@ -32,8 +35,9 @@ class Tower(nn.Module):
 
     def forward(self, **inputs: Tensor) -> dict[str, Tensor]:
         features: Any = getattr(self.model, self._method)(**inputs)
-        # transformers 5 returns them among what the tower computes besides.
-        return {self._output: features if isinstance(features, Tensor) else features.pooler_output}
+        if isinstance(features, Tensor):  # transformers 4
+            return {self._output: features}
+        return {self._output: features.pooler_output, "last_hidden_state": features.last_hidden_state}
 
 
 def is_dual_encoder(model: nn.Module) -> bool:

@@ -157,6 +157,55 @@ def test_graphs_that_are_there_on_request_are_asked_for(tmp_path: Path, architec
     assert not failures(verified(tmp_path / "half.onnx", source, component=name))
 
 
+@pytest.mark.skipif(transformers.__version__.startswith("4."), reason="transformers 4 returns the embeddings alone")
+@pytest.mark.parametrize(
+    ("name", "model_class", "taken", "embedded"),
+    [
+        ("text_model", "CLIPTextModelWithProjection", "input_ids", "text_embeds"),
+        ("vision_model", "CLIPVisionModelWithProjection", "pixel_values", "image_embeds"),
+    ],
+)
+def test_the_towers_as_they_are_exported_by_themselves(
+    tmp_path: Path, name: str, model_class: str, taken: str, embedded: str
+) -> None:
+    """With their last states beside the embedding, as Optimum writes them and transformers.js loads them."""
+    source, path = tmp_path / "source", tmp_path / f"{name}.onnx"
+    source.mkdir()
+    row(MULTIMODAL, "clip").write(source)
+    states = "last_hidden_state"
+    model = getattr(transformers, model_class).from_pretrained(source, attn_implementation="eager").eval()
+    example = torch.randint(4, 90, (2, 9)) if taken == "input_ids" else torch.rand(2, 3, 32, 32)
+    axes = {0: "batch", 1: "sequence"} if taken == "input_ids" else {0: "batch"}
+
+    class Tower(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, given: Tensor) -> tuple[Tensor, Tensor]:
+            outputs = self.model(**{taken: given})
+            return outputs[embedded], outputs[states]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            Tower().eval(),
+            (example,),
+            str(path),
+            dynamo=False,
+            input_names=[taken],
+            output_names=[embedded, states],
+            dynamic_axes={taken: axes, embedded: {0: "batch"}, states: axes},
+        )
+    report = verified(path, source)
+    assert not failures(report)
+    assert {check.output for check in report.checks if check.id == "outputs.match" and check.verdict == "pass"} == {
+        embedded,
+        states,
+    }
+    assert failures(verified(with_fault(path, tmp_path / "copy.onnx"), source, component=name))
+
+
 def test_the_name_of_a_graph_that_a_model_lacks_is_only_a_name(
     make_checkpoint: Callable[..., Path], tmp_path: Path
 ) -> None:
