@@ -459,10 +459,11 @@ def resized() -> tuple[nn.Module, dict[str, Tensor], dict[str, tuple[str | int, 
 
 
 class PyramidPooling(nn.Module):
-    """Averages an image in 1, 4 and 9 windows, as UperNet does: neither 2 nor 3 need divide its sizes."""
+    """Averages an image in 1, 4, 9 and 12 windows, as UperNet and BEiT do: sizes that divide its own, or do not."""
 
     def forward(self, pixel_values: Tensor) -> Tensor:
-        pooled = (F.adaptive_avg_pool2d(pixel_values, size).flatten(2) for size in (1, 2, 3))
+        image = pixel_values.flatten(2).reshape(pixel_values.shape)
+        pooled = (F.adaptive_avg_pool2d(image, size).flatten(2) for size in (1, 2, 3, (4, 3)))
         return torch.cat(tuple(pooled), dim=-1)
 
 

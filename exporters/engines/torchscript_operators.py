@@ -61,18 +61,21 @@ def _expm1(g: Any, tensor: Value) -> Value:
 
 
 def _adaptive_average(g: Any, image: Value, output_size: Value, *, one_size: bool) -> Value:
-    """Adaptive average pooling of [batch, channels, height, width] to a size that does not divide the image's.
+    """Adaptive average pooling of [batch, channels, height, width], where the image has one size.
 
-    The windows are of different sizes then, and overlap (16 to 3, as the pyramid of UperNet has them). Each is a row of
-    a matrix, where the image has one size.
+    The exporter needs a size that divides the image's, and loses sight of that (BEiT). Otherwise the windows are of
+    different sizes and overlap (16 to 3, in the pyramid of UperNet): each is a row of a matrix.
     """
     wanted = symbolic_helper._maybe_get_const(output_size, "is")
     traced = symbolic_helper._get_tensor_sizes(g.original_node.inputsAt(0))
     known = one_size and isinstance(wanted, list) and traced is not None and None not in traced[2:]
-    sizes = list(zip(traced[2:], wanted, strict=True)) if known else []
-    if all(old % new == 0 for old, new in sizes):
+    if not known or wanted == [1, 1]:
         theirs = symbolic_opset9.adaptive_avg_pool2d  # type: ignore[attr-defined]  # a decorator put it there
         return theirs(g, image, output_size)
+    sizes = list(zip(traced[2:], wanted, strict=True))
+    if all(old % new == 0 for old, new in sizes):
+        windows = [old // new for old, new in sizes]
+        return g.op("AveragePool", image, kernel_shape_i=windows, strides_i=windows)
     height, width = (_windows(old, new) for old, new in sizes)
     rows = g.op("MatMul", g.op("CastLike", g.op("Constant", value_t=height), image), image)
     return g.op("MatMul", rows, g.op("CastLike", g.op("Constant", value_t=width.T.contiguous()), image))
