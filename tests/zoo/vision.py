@@ -140,18 +140,6 @@ def _detector(name: str, *stages: str, **settings: Any) -> Any:
     )  # fmt: skip
 
 
-def _mask2former() -> Any:
-    sizes = ("feature_size", "mask_feature_size", "hidden_dim")  # in 32 groups, as above
-    return transformers.Mask2FormerConfig(
-        backbone_config=transformers.SwinConfig(
-            **{**_WINDOWS, "image_size": 64, "depths": [1, 1, 1, 1], "num_heads": [2, 2, 4, 4]},
-            out_features=["stage1", "stage2", "stage3", "stage4"],
-        ),
-        encoder_feedforward_dim=64, encoder_layers=2, decoder_layers=2, num_attention_heads=4, dim_feedforward=64,
-        num_queries=6, num_labels=_LABELS, **dict.fromkeys(sizes, 64),
-    )  # fmt: skip
-
-
 def _depth_anything() -> Any:
     return transformers.DepthAnythingConfig(
         backbone_config=transformers.Dinov2Config(
@@ -236,10 +224,6 @@ ROWS = (
     _row(
         "table-transformer", "object-detection", "TableTransformerForObjectDetection",
         lambda: _detector("TableTransformerConfig", "stage4"), "Detr", _EDGES,
-    ),
-    _row(
-        "mask2former", "image-segmentation", "Mask2FormerForUniversalSegmentation", _mask2former, "Mask2Former", _EDGES,
-        size_divisor=32,
     ),
     _row(
         "beit", "image-segmentation", "BeitForSemanticSegmentation",
