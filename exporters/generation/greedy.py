@@ -41,8 +41,10 @@ def generate_greedily(
         options: further keywords of GenerationConfig (decoder_start_token_id).
 
     Raises:
-        SignatureError: `generate` itself fails.
+        SignatureError: `generate` itself fails, or there is no room for a token.
     """
+    if steps < 1:
+        raise SignatureError(f"{type(model).__name__} has no position left for a token after the prompt")
     from transformers import GenerationConfig, GenerationMixin
 
     plain = GenerationConfig(

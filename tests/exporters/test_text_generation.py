@@ -19,16 +19,19 @@ import transformers
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxport.exporters import Bundle, Recipe, export
+from onnxport.exporters.checkpoint import load_checkpoint
 from onnxport.exporters.cli.app import run
 from onnxport.exporters.errors import BundleError, SignatureError
-from onnxport.exporters.generation import loops_of
+from onnxport.exporters.generation import loops_of, recorder_of
 from onnxport.exporters.generation.check import check_generation
-from onnxport.exporters.generation.evidence import stored_evidence
+from onnxport.exporters.generation.evidence import record_evidence, stored_evidence
 from onnxport.exporters.generation.generation import CASE, Generation
+from onnxport.exporters.generation.greedy import generate_greedily
 from onnxport.exporters.hub_options import HubOptions
 from onnxport.exporters.inputs.decoder import DecoderAxes, DecoderInputs
 from onnxport.exporters.inputs.text import TextInputs
 from onnxport.exporters.reference import answers_of_source
+from onnxport.exporters.source import find_folder
 from onnxport.exporters.verification import check_subject, subjects, verify_bundle
 from onnxport.verify.contract import GraphContract, TensorSpec
 from onnxport.verify.golden import load_golden
@@ -37,7 +40,9 @@ from onnxport.verify.report import CheckResult
 from onnxport.verify.subject import Subject
 from onnxport.verify.tolerance import Statistics, Tolerance
 from onnxport.verify.verification import verify_subject
+from zoo import randomise
 from zoo.decoders import ROWS
+from zoo.encoder_decoders import write_text_model
 from zoo.tokenizer import VOCABULARY
 
 BASE = Recipe(variants=("base",))
@@ -364,6 +369,39 @@ def test_fixed_sizes_without_room_for_a_prompt_skip_the_generation(
     (skipped,) = [check for check in report.checks if check.case == CASE]
     assert skipped.verdict == "skip"
     assert "has a fixed size" in skipped.detail
+
+
+def _recorded(folder: Path) -> Generation:
+    recorder = recorder_of(load_checkpoint(find_folder(str(folder), HubOptions()), Recipe(), HubOptions()))
+    assert recorder is not None
+    return recorder()
+
+
+def test_few_positions_are_generated_at_as_far_as_they_reach(tmp_path: Path) -> None:
+    """Half of a decoder's are for the prompt; of an encoder-decoder's, all but the first."""
+    for folder in (tmp_path / "gpt2", tmp_path / "bart"):
+        folder.mkdir()
+    sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 14, "vocab_size": len(VOCABULARY)}
+    config = transformers.GPT2Config(**sizes, pad_token_id=0, bos_token_id=2, eos_token_id=3)
+    randomise(transformers.GPT2LMHeadModel(config), seed=2).save_pretrained(tmp_path / "gpt2")
+    write_text_model("bart", tmp_path / "bart", max_position_embeddings=8)
+    for folder, steps in ((tmp_path / "gpt2", 7), (tmp_path / "bart", 7)):
+        generation = _recorded(folder)
+        assert generation.steps == generation.top_ids.shape[1] == steps
+
+
+def test_no_position_for_a_token_is_a_skip_and_not_a_pass_over_nothing(checkpoint: Callable[[str], Path]) -> None:
+    model = transformers.GPT2LMHeadModel.from_pretrained(checkpoint("gpt2"))
+    prompt = {"input_ids": np.array([[2, 5]])}
+
+    def generate() -> Generation:
+        given = {name: torch.from_numpy(array) for name, array in prompt.items()}
+        return generate_greedily(model, "decoder", given, prompt=prompt, steps=0)
+
+    evidence = record_evidence(generate, "standard")
+    assert evidence.generation is None
+    assert [(check.verdict, check.case) for check in evidence.checks] == [("skip", CASE)]
+    assert "no position left for a token after the prompt" in evidence.checks[0].detail
 
 
 def test_a_decoder_that_keeps_something_else_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
