@@ -87,6 +87,9 @@ ROWS = (
     _waveform("hubert", "automatic-speech-recognition"),
     _waveform("wavlm", "audio-classification", "with a mask", mask=True),
     _waveform("wav2vec2-conformer", "automatic-speech-recognition", mask=True),
+    _waveform("unispeech", "automatic-speech-recognition"),
+    _waveform("unispeech-sat", "audio-xvector"),
+    _waveform("data2vec-audio", "automatic-speech-recognition"),
     TinyModel(
         "audio-spectrogram-transformer", "audio-classification", partial(write_spectrogram, "audio-classification")
     ),
