@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from onnxport.exporters.checkpoint import load_checkpoint
@@ -13,6 +13,7 @@ from onnxport.exporters.errors import SourceError
 from onnxport.exporters.exportable import Exportable
 from onnxport.exporters.generation import recorder_of
 from onnxport.exporters.generation.generation import Generation
+from onnxport.exporters.generation.special_ids import check_special_ids
 from onnxport.exporters.hub_options import HubOptions
 from onnxport.exporters.manifest import Preprocessing, Source
 from onnxport.exporters.plain_module import load_plain_module
@@ -25,8 +26,8 @@ from onnxport.exporters.source import find_folder, is_factory
 class Loaded:
     """A source in memory, as its components.
 
-    `folder` is None for a plain module, which has no files. `own_code`: the Python files of the checkpoint were trusted,
-    and go along with it. `record_generation` runs the model's own greedy generation; None: its task does not generate.
+    `folder` is None for a plain module, which has no files. `own_code`: Python files beside it were trusted and go along.
+    `record_generation` runs the model's own greedy generation; None: its task does not generate.
     """
 
     components: Mapping[str, Exportable]
@@ -82,12 +83,16 @@ def load(source: str, recipe: Recipe, hub: HubOptions, *, wanted: str | None = N
     checkpoint = load_checkpoint(find_folder(source, hub), recipe, hub)
     if wanted is not None:
         checkpoint = requesting(checkpoint, wanted)
+    recorder = recorder_of(checkpoint)
+    told = check_special_ids(checkpoint) if recorder is not None else ()
     components = split(checkpoint)
+    first, exportable = next(iter(components.items()))
+    components = {**components, first: replace(exportable, notes=(*exportable.notes, *told))}
     return Loaded(
         components,
         checkpoint.source,
         checkpoint.processors,
         checkpoint.folder.path,
         own_code=hub.trust_remote_code,
-        record_generation=recorder_of(checkpoint),
+        record_generation=recorder,
     )
