@@ -132,7 +132,9 @@ def _require_fitting(folder: CheckpointFolder, model: nn.Module, mismatched: Ite
     Args:
         mismatched: what transformers says of them: names, since 5 with both shapes.
     """
-    told = sorted((one, "of another shape") if isinstance(one, str) else (one[0], str(list(one[1]))) for one in mismatched)
+    told = sorted(
+        (one, "of another shape") if isinstance(one, str) else (one[0], str(list(one[1]))) for one in mismatched
+    )
     if not told:
         return
     name, shape = told[0]

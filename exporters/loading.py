@@ -26,7 +26,7 @@ from onnxport.exporters.source import find_folder, is_factory
 class Loaded:
     """A source in memory, as its components.
 
-    `folder` is None for a plain module, which has no files. `own_code`: Python files beside it were trusted and go along.
+    `folder` is None for a plain module, which has no files. `own_code`: its Python files were trusted and go along.
     `record_generation` runs the model's own greedy generation; None: its task does not generate.
     """
 
