@@ -141,7 +141,12 @@ def divide(checkpoint: Checkpoint) -> Parts:
         static=static,
         real=real.first,
     )
-    further = replace(first, floats=seen.cache, real=real.next)
+    # A fixed number of tokens is that of the first step, the prompt of a task: further ones have one.
+    one = {NEW: 1} if NEW in static else {}
+    further = replace(first, floats=seen.cache, real=real.next, static={**static, **one})
+    if static.get(NEW, 1) != 1:
+        told = f"{NEW} is {static[NEW]} in {DECODER}, the first step, and 1 in {DECODER_WITH_PAST}, in those after it"
+        first = replace(first, notes=(told,))
     return Parts(encoder.config, decoder.config, maker, first, further, static, special, seen)
 
 

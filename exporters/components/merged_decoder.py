@@ -16,7 +16,7 @@ from onnxport.exporters.components.component import make_component
 from onnxport.exporters.components.encoder_decoder_modules import KINDS, past_name, present_name
 from onnxport.exporters.errors import RecipeError
 from onnxport.exporters.exportable import Exportable
-from onnxport.exporters.inputs.decoder_steps import PAST
+from onnxport.exporters.inputs.decoder_steps import NEW, PAST
 from onnxport.exporters.inputs.merged_steps import USE_CACHE, MergedSteps
 
 MERGED = "decoder_model_merged"
@@ -66,8 +66,14 @@ def merged_component(
         steps: makes the inputs.
 
     Raises:
-        RecipeError: the number of earlier tokens is fixed, and before the first step there are none.
+        RecipeError: the number of earlier tokens is fixed, and before the first step there are none; or that of new
+            tokens, which differs between the first step and others.
     """
+    if steps.first.static.get(NEW, 1) != 1:
+        raise RecipeError(
+            f"static (--static) fixes {NEW} at {steps.first.static[NEW]} for the first step, and {MERGED} (--merged) "
+            "also takes the steps after it, of one token; leave one of them out"
+        )
     if steps.further.static.get(PAST) is not None:
         raise RecipeError(
             f"static (--static) fixes {PAST}, and {MERGED} (--merged) also takes the first step, before which there "

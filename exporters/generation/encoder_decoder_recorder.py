@@ -24,9 +24,11 @@ def record(checkpoint: Checkpoint) -> Generation:
     """
     parts = divide(checkpoint)
     static, longest = parts.static, parts.first.longest
-    if static.get(NEW, 1) != 1 or PAST in static:
+    if PAST in static:
+        raise SignatureError(f"axis {PAST} has a fixed size, and generation takes one token more at every step")
+    if static.get(NEW, 1) != 1:
         raise SignatureError(
-            f"axes {NEW} and {PAST} have fixed sizes, and generation takes one token more at every step"
+            f"the first step takes {static[NEW]} tokens (axis {NEW}), and greedy generation starts from one"
         )
     if not parts.states_fit():
         axis, made = parts.observed.names.states, parts.observed.length

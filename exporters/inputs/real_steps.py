@@ -45,7 +45,7 @@ class RealSteps:
         states: how many states there must be, where their number is fixed; None: as many as the encoder gives.
         one_batch: whether the number of rows is fixed.
         position_bytes: what one state of one row takes in the caches of all layers.
-        static: fixed numbers of new and past tokens.
+        static: fixed numbers of the new tokens of a first step, and of the past ones of a further step.
     """
 
     model: nn.Module
@@ -75,8 +75,7 @@ class RealSteps:
         steps = {}
         for name, encoded in self._encoded(suite).items():
             past = self.static.get(PAST, _PREFIX)
-            new = self.static.get(NEW, 1)
-            ids = self._ids(name, len(encoded[STATES]), past + new)
+            ids = self._ids(name, len(encoded[STATES]), past + 1)
             left = run(FirstStep(self.model), to_tensors({IDS: ids[:, :past], **encoded}))
             cache = {
                 "past_key_values" + output.removeprefix("present"): tensor.numpy()

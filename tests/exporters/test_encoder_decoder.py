@@ -11,6 +11,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import torch
+import transformers
 from torch import Tensor
 
 from onnxport.exporters import Recipe, export, load_bundle
@@ -190,6 +192,35 @@ def test_static_axes_reach_the_graphs_that_have_them(bart: Bundle) -> None:
     further = made["decoder_with_past_model"].cases("standard")
     assert {case.inputs[past_name(0, "decoder.key")].shape[2] for case in further} == {4}
     assert {case.inputs[past_name(0, "encoder.key")].shape[2] for case in further} == {9}
+
+
+def test_a_fixed_number_of_new_tokens_is_that_of_the_first_step(tmp_path: Path) -> None:
+    """A prompt of the task, as Whisper has one; the steps after it take one token, or nothing could be generated."""
+    bundle = _export(partial(write_text_model, "bart"), tmp_path, static={"decoder_sequence": 3})
+    first, further = (bundle.component(name) for name in ("decoder_model", "decoder_with_past_model"))
+    assert first.axes["decoder_sequence"].fixed == 3
+    assert further.axes["decoder_sequence"].fixed == 1
+    check = next(check for check in bundle.report().checks if check.case == CASE)
+    assert (check.verdict, "the first step takes 3 tokens" in check.detail) == ("skip", True)
+
+    model = transformers.BartForConditionalGeneration.from_pretrained(tmp_path / "source").eval()
+    ids, told = np.array([[5, 20, 30]]), np.array([[2, 11, 12, 13]])
+    feed = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+    sessions = {name: bundle.session("base", component=name) for name in bundle.manifest.components}
+    (states,) = sessions["encoder_model"].run(None, feed)
+    made = sessions["decoder_model"].run(
+        None, {"input_ids": told[:, :3], STATES: states, STATES_MASK: feed["attention_mask"]}
+    )
+    present = dict(zip((spec.name for spec in first.outputs), made, strict=True))
+    cache = {f"past_key_values{name.removeprefix('present')}": value for name, value in present.items()}
+    step = {"input_ids": told[:, 3:], STATES_MASK: feed["attention_mask"], **cache}
+    (logits, *_) = sessions["decoder_with_past_model"].run(
+        None, {spec.name: step[spec.name] for spec in further.inputs}
+    )
+    with torch.inference_mode():
+        tensors = {name: torch.from_numpy(array) for name, array in feed.items()}
+        expected = model(**tensors, decoder_input_ids=torch.from_numpy(told)).logits[:, -1:]
+    np.testing.assert_allclose(logits, expected.numpy(), rtol=1e-3, atol=1e-4)
 
 
 def test_localize_looks_into_the_graph_that_is_named(bart: Bundle, tmp_path: Path) -> None:

@@ -150,6 +150,9 @@ def _merged(bundle: Bundle, **recipe: Any) -> Any:
 def test_a_fixed_number_of_earlier_tokens_leaves_no_first_step(t5: Bundle) -> None:
     with pytest.raises(RecipeError, match="takes the first step"):
         _merged(t5, static={"past_decoder_sequence": 4})
+    with pytest.raises(RecipeError, match="fixes decoder_sequence at 3 for the first step"):
+        _merged(t5, static={"decoder_sequence": 3})
+    assert _merged(t5, static={"decoder_sequence": 1}).axes["decoder_sequence"].fixed == 1
     fixed = _merged(t5, static={"encoder_sequence": 9, "batch": 2})
     lengths = {case.inputs["past_key_values.0.encoder.key"].shape[2] for case in fixed.cases("quick")}
     assert lengths == {0, 9}
