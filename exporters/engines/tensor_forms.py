@@ -18,6 +18,14 @@ from onnxport.verify.import_target import import_target
 _HERE = "onnxport.exporters.engines"
 _VILT = "transformers.models.vilt.modeling_vilt:ViltEmbeddings"
 _LONGFORMER = "transformers.models.longformer.modeling_longformer:Longformer"
+_XVECTOR = (
+    "wav2vec2.modeling_wav2vec2:Wav2Vec2",
+    "wav2vec2_bert.modeling_wav2vec2_bert:Wav2Vec2Bert",
+    "wav2vec2_conformer.modeling_wav2vec2_conformer:Wav2Vec2Conformer",
+    "wavlm.modeling_wavlm:WavLM",
+    "unispeech_sat.modeling_unispeech_sat:UniSpeechSat",
+    "data2vec.modeling_data2vec_audio:Data2VecAudio",
+)
 FORMS: Mapping[str, Mapping[str, str]] = {
     _VILT: {"visual_embed": f"{_HERE}.vilt_patches:visual_embed"},
     f"{_LONGFORMER}Encoder": {"forward": f"{_HERE}.longformer_attention:encode"},
@@ -25,6 +33,7 @@ FORMS: Mapping[str, Mapping[str, str]] = {
         "forward": f"{_HERE}.longformer_attention:attend",
         "_chunk": f"{_HERE}.longformer_attention:chunk",
     },
+    **{f"transformers.models.{name}ForXVector": {"forward": f"{_HERE}.xvector_pooling:forward"} for name in _XVECTOR},
 }
 """A class, its methods, and the function that stands in the place of each: it is called as the method is."""
 

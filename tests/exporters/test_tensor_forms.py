@@ -14,6 +14,7 @@ from onnxport.exporters import Recipe, export
 from onnxport.exporters.cli.app import run
 from onnxport.exporters.engines.tensor_forms import FORMS, tensor_forms
 from onnxport.exporters.errors import SignatureError
+from zoo.audio import write_waveform
 from zoo.multimodal import write_vilt
 from zoo.text import write
 
@@ -118,6 +119,33 @@ def test_a_vilt_that_looks_at_some_of_its_patches_has_no_graph(tmp_path: Path) -
     with pytest.raises(SignatureError, match="ViltForQuestionAnswering returns another 'logits' when it runs again"):
         export(source, tmp_path / "out", recipe=Recipe(suite="quick", variants=("base",)))
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("kind", ["wav2vec2", "wavlm", "unispeech-sat", "wav2vec2-conformer", "data2vec-audio"])
+def test_speakers_of_a_padded_batch(tmp_path: Path, kind: str) -> None:
+    write_waveform(kind, "audio-xvector", tmp_path, mask=True, use_weighted_layer_sum=kind == "wavlm")
+    model = transformers.AutoModelForAudioXVector.from_pretrained(tmp_path).eval()
+    torch.manual_seed(0)
+    mask = torch.ones(4, 6000, dtype=torch.long)
+    mask[1, 4000:] = mask[2, 1700:] = mask[3, 5999:] = 0
+    feed = {"input_values": torch.randn(4, 6000) * mask, "attention_mask": mask}
+    with torch.inference_mode():
+        expected = model(**feed)
+        with tensor_forms(model):
+            seen = model(**feed)
+            alone = model(input_values=feed["input_values"]).embeddings
+    torch.testing.assert_close(seen.embeddings, expected.embeddings, **CLOSE)
+    torch.testing.assert_close(seen.logits, expected.logits, **CLOSE)
+    with torch.inference_mode():
+        torch.testing.assert_close(alone, model(input_values=feed["input_values"]).embeddings)
+
+
+def test_speakers_of_any_number_of_sounds(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    write_waveform("wav2vec2", "audio-xvector", source, mask=True)
+    bundle = export(source, tmp_path / "out", recipe=Recipe(variants=("base",)))
+    assert bundle.component().axes["batch"].fixed is None
+    assert bundle.component().engine == "torchscript"
 
 
 @pytest.mark.parametrize("model", ["LongformerModel", "ViltModel"])
