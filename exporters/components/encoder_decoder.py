@@ -177,8 +177,8 @@ def _towers(checkpoint: Checkpoint) -> tuple[Any, Any]:
         if isinstance(encoder, nn.Module) and isinstance(decoder, nn.Module) and encoder is not decoder:
             if not all(hasattr(part, "config") for part in (encoder, decoder)):
                 raise SignatureError(
-                    f"{name} has an encoder and a decoder without a config of their own, so that their graphs cannot be "
-                    "derived; a model of transformers whose parts are PreTrainedModels is expected"
+                    f"{name} has an encoder and a decoder without a config of their own, so that their graphs cannot "
+                    "be derived; a model of transformers whose parts are PreTrainedModels is expected"
                 )
             return encoder, decoder
     raise SignatureError(

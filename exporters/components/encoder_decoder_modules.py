@@ -102,7 +102,8 @@ def _decode(model: nn.Module, input_ids: Tensor, states: Tensor, mask: Tensor | 
     from transformers.modeling_outputs import BaseModelOutput
 
     states_alone: Any = BaseModelOutput(last_hidden_state=states)
-    states_alone.router_logits = None  # which mixtures of experts hand on
+    # What the encoders of mixtures of experts and of Moonshine hand on besides, and the decoder can do without.
+    states_alone.router_logits = states_alone.attention_mask = None
 
     masked: Mapping[str, Tensor] = {} if mask is None else {"attention_mask": mask}
     taken = {cache_argument(model): cache}

@@ -11,6 +11,7 @@ import transformers
 
 from zoo import TinyModel, randomise
 from zoo.tokenizer import VOCABULARY, write_tokenizer
+from zoo.vision import image_processor
 
 _TOKENS = {"vocab_size": len(VOCABULARY), "pad_token_id": 0, "bos_token_id": 5, "eos_token_id": 6}
 # BART and its kin: names of their own for every size.
@@ -38,6 +39,15 @@ _T5: Mapping[str, Any] = {
     "relative_attention_num_buckets": 8,
     "relative_attention_max_distance": 16,
     "decoder_start_token_id": 0,
+}
+_READING: Mapping[str, Any] = {
+    "d_model": 32,
+    "decoder_layers": 2,
+    "decoder_attention_heads": 4,
+    "decoder_ffn_dim": 64,
+    "max_position_embeddings": 64,
+    "is_decoder": True,
+    "add_cross_attention": True,
 }
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "t5": _T5,
@@ -88,6 +98,68 @@ def write_speech_to_text(folder: Path) -> None:
     write_tokenizer(folder, token_types=False)
 
 
+def write_moonshine(folder: Path) -> None:
+    """Writes a model that hears waveforms."""
+    config = transformers.MoonshineConfig(
+        **{**_TOKENS, "bos_token_id": 2, "eos_token_id": 3},
+        hidden_size=32,
+        intermediate_size=64,
+        encoder_num_hidden_layers=2,
+        decoder_num_hidden_layers=2,
+        encoder_num_attention_heads=4,
+        decoder_num_attention_heads=4,
+        max_position_embeddings=96,
+        decoder_start_token_id=2,
+    )
+    randomise(transformers.MoonshineForConditionalGeneration(config)).save_pretrained(folder)
+    transformers.Wav2Vec2FeatureExtractor().save_pretrained(folder)
+    write_tokenizer(folder, token_types=False)
+
+
+def write_waveform_model(folder: Path) -> None:
+    """Writes a wav2vec 2.0 that is read by a BART."""
+    heard = transformers.Wav2Vec2Config(
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        conv_dim=[16] * 7,
+        num_conv_pos_embeddings=16,
+        num_conv_pos_embedding_groups=4,
+    )
+    reading = transformers.BartConfig(**_READING, **_TOKENS)
+    config = transformers.SpeechEncoderDecoderConfig.from_encoder_decoder_configs(heard, reading)
+    config.decoder_start_token_id, config.pad_token_id, config.eos_token_id = 2, 0, 6
+    randomise(transformers.SpeechEncoderDecoderModel(config)).save_pretrained(folder)
+    transformers.Wav2Vec2FeatureExtractor().save_pretrained(folder)
+    write_tokenizer(folder, token_types=False)
+
+
+def write_donut(folder: Path) -> None:
+    """Writes a Swin that is read by an mBART."""
+    seen = transformers.DonutSwinConfig(
+        image_size=64, patch_size=4, embed_dim=16, depths=[1, 1], num_heads=[2, 4], window_size=4
+    )
+    reading = transformers.MBartConfig(**_READING, **_TOKENS)
+    config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(seen, reading)
+    config.decoder_start_token_id, config.pad_token_id, config.eos_token_id = 2, 0, 6
+    randomise(transformers.VisionEncoderDecoderModel(config)).save_pretrained(folder)
+    image_processor("Donut")(size={"height": 64, "width": 64}).save_pretrained(folder)
+    write_tokenizer(folder, token_types=False)
+
+
+def write_bert_to_bert(folder: Path) -> None:
+    """Writes a BERT that is read by a BERT."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    own = {**sizes, "vocab_size": len(VOCABULARY), "max_position_embeddings": 64}
+    config = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(
+        transformers.BertConfig(**own), transformers.BertConfig(**own, is_decoder=True, add_cross_attention=True)
+    )
+    config.decoder_start_token_id, config.pad_token_id, config.eos_token_id = 2, 0, 3
+    randomise(transformers.EncoderDecoderModel(config)).save_pretrained(folder)
+    write_tokenizer(folder, token_types=True)
+
+
 def write_vision_model(decoder: str, folder: Path) -> None:
     """Writes a ViT that is read by a decoder of that model type."""
     vision = transformers.ViTConfig(
@@ -111,6 +183,10 @@ ROWS = (
     *(TinyModel(model_type, "text2text-generation", partial(write_text_model, model_type)) for model_type in SETTINGS),
     TinyModel("whisper", "automatic-speech-recognition", write_whisper),
     TinyModel("speech_to_text", "automatic-speech-recognition", write_speech_to_text),
+    TinyModel("moonshine", "automatic-speech-recognition", write_moonshine, note="without a mask"),
+    TinyModel("speech-encoder-decoder (wav2vec2, bart)", "automatic-speech-recognition", write_waveform_model),
+    TinyModel("encoder-decoder (bert, bert)", "text2text-generation", write_bert_to_bert),
+    TinyModel("vision-encoder-decoder (donut)", "image-to-text", write_donut),
     TinyModel("vision-encoder-decoder (trocr)", "image-to-text", partial(write_vision_model, "trocr")),
     TinyModel("vision-encoder-decoder (gpt2)", "image-to-text", partial(write_vision_model, "gpt2")),
 )

@@ -70,6 +70,51 @@ def _write_owlvit(folder: Path) -> None:
     )
 
 
+def _write_owlv2(folder: Path) -> None:
+    ends = {"bos_token_id": 2, "eos_token_id": 3}
+    config = transformers.Owlv2Config(text_config={**_TEXT, **ends}, vision_config=_VISION, projection_dim=32)
+    _write(transformers.Owlv2ForObjectDetection(config), folder, token_types=False)
+    image_processor("Owlv2")(size={"height": 32, "width": 32}).save_pretrained(folder)
+
+
+def _write_altclip(folder: Path) -> None:
+    text = {**_TEXT, "project_dim": 24, "max_position_embeddings": 66, "pad_token_id": 1}
+    vision = {**_VISION, "projection_dim": 24}
+    config = transformers.AltCLIPConfig(
+        text_config=text, vision_config=vision, projection_dim=24, logit_scale_init_value=1.0
+    )
+    _write(transformers.AltCLIPModel(config), folder, token_types=False, pad=VOCABULARY[1])
+    image_processor("CLIP")(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}).save_pretrained(folder)
+
+
+def _write_blip(folder: Path) -> None:
+    ends = {"bos_token_id": 2, "sep_token_id": 3, "eos_token_id": 3}
+    text = {**_TEXT, **ends, "encoder_hidden_size": 32}
+    config = transformers.BlipConfig(
+        text_config=text, vision_config=_VISION, projection_dim=24, image_text_hidden_size=24
+    )
+    _write(transformers.BlipModel(config), folder)
+    image_processor("Blip")(size={"height": 32, "width": 32}).save_pretrained(folder)
+
+
+def _write_dual_encoder(folder: Path) -> None:
+    config = transformers.VisionTextDualEncoderConfig.from_vision_text_configs(
+        transformers.ViTConfig(**_VISION),
+        transformers.BertConfig(**_TEXT),
+        projection_dim=24,
+        logit_scale_init_value=1.0,
+    )
+    _write(transformers.VisionTextDualEncoderModel(config), folder)
+    image_processor("ViT")(size={"height": 32, "width": 32}).save_pretrained(folder)
+
+
+def _write_lilt(folder: Path) -> None:
+    config = transformers.LiltConfig(
+        **{**_TEXT, "hidden_size": 48}, max_2d_position_embeddings=1024, channel_shrink_ratio=4
+    )
+    _write(transformers.LiltForTokenClassification(config), folder)
+
+
 def _write_layoutlm(head: str) -> Callable[[Path], None]:
     def write(folder: Path) -> None:
         config = transformers.LayoutLMConfig(**_TEXT, type_vocab_size=2)
@@ -109,10 +154,10 @@ def _write_sam(folder: Path) -> None:
     image_processor("Sam")(size={"longest_edge": 32}, pad_size={"height": 32, "width": 32}).save_pretrained(folder)
 
 
-def _write(model: Any, folder: Path, *, token_types: bool = True) -> None:
+def _write(model: Any, folder: Path, *, token_types: bool = True, pad: str = VOCABULARY[0]) -> None:
     randomise(model)
     model.save_pretrained(folder)
-    write_tokenizer(folder, token_types=token_types)
+    write_tokenizer(folder, token_types=token_types, pad=pad)
 
 
 ROWS = (
@@ -120,10 +165,15 @@ ROWS = (
     TinyModel("clip", "feature-extraction", _write_clip, {"task": "feature-extraction"}),
     TinyModel("siglip", "zero-shot-image-classification", _write_siglip),
     TinyModel("chinese_clip", "zero-shot-image-classification", _write_chinese_clip),
+    TinyModel("altclip", "zero-shot-image-classification", _write_altclip),
+    TinyModel("blip", "zero-shot-image-classification", _write_blip),
+    TinyModel("vision-text-dual-encoder (vit, bert)", "feature-extraction", _write_dual_encoder),
     TinyModel("owlvit", "zero-shot-object-detection", _write_owlvit),
+    TinyModel("owlv2", "zero-shot-object-detection", _write_owlv2),
     TinyModel("vilt", "visual-question-answering", write_vilt),
     TinyModel("layoutlm", "document-question-answering", _write_layoutlm("ForQuestionAnswering")),
     TinyModel("layoutlm", "token-classification", _write_layoutlm("ForTokenClassification")),
+    TinyModel("lilt", "token-classification", _write_lilt),
     TinyModel("layoutlmv3", "document-question-answering", _write_layoutlmv3("ForQuestionAnswering")),
     TinyModel("layoutlmv3", "token-classification", _write_layoutlmv3("ForTokenClassification")),
     TinyModel("layoutlmv3", "feature-extraction", _write_layoutlmv3("Model")),
