@@ -198,7 +198,7 @@ def _record(place: Workplace, component: ComponentExport, exportable: Exportable
     recipe = place.recipe
     cases = exportable.cases(recipe.suite)
     with place.progress.stage(f"Reference{_of(place, component)}: {len(cases)} cases in PyTorch") as stage:
-        recording = record(exportable, cases, stage.advance)
+        recording = record(exportable, cases, stage.advance, exportable.left_out(recipe.suite))
         if in_suite("rows.independent", checks_at_export(recipe.suite)):
             recording = with_invariants(recording, exportable, contract, recipe)
         if measures_noise(recipe.suite):

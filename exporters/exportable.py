@@ -38,6 +38,7 @@ class Exportable:
         example: sizes of the axes at which the module is traced, all different and at least 2.
         sample: makes inputs at any sizes.
         cases: makes the verification cases of a suite.
+        left_out: names cases of real inputs that a suite has and that these inputs cannot be made for, with the reason.
         outputs: outputs kept, in order; None keeps every tensor.
         dropped_outputs: outputs that are left out because the checkpoint has no weights for them.
         extra_outputs: what transformers returns when asked ("hidden_states"), kept besides `outputs`.
@@ -67,6 +68,7 @@ class Exportable:
     preprocessing: Preprocessing = field(default_factory=Preprocessing)
     notes: tuple[str, ...] = ()
     choice: Choice | None = None
+    left_out: Callable[[str], Mapping[str, str]] = lambda suite: {}
 
     def run(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Calls the module by keyword and returns the outputs that are kept, by name.

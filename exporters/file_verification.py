@@ -130,7 +130,8 @@ def ask_source(
             f"the --component that the file was made from ({e})"
         ) from e
     outputs = _matched_outputs(facts, contract, asked)
-    recording = record(exportable, only(exportable.cases(recipe.suite), case, f"suite {recipe.suite}"), _silent)
+    cases = only(exportable.cases(recipe.suite), case, f"suite {recipe.suite}")
+    recording = record(exportable, cases, _silent, exportable.left_out(recipe.suite) if case is None else {})
     if in_suite("rows.independent", recipe.suite):
         recording = with_invariants(recording, exportable, contract, recipe)
     if measures_noise(recipe.suite):

@@ -18,7 +18,8 @@ class Recording:
     Attributes:
         runner: gives the answers again (`verify.runners.Recorded`), or is the reference itself.
         cases: what was asked.
-        refused: cases the reference itself fails on, with the reason; they are not in `cases`.
+        refused: cases that could not be made or that the reference itself fails on, with the reason; they are not in
+            `cases`.
         invariants: relation to whether the reference keeps it; None: not measured.
         checks: what was found out while the source was at hand; every refused case is among them, as a skip.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -54,8 +55,18 @@ class TorchRunner:
         return {name: tensor.detach().numpy() for name, tensor in self.exportable.named(returned).items()}
 
 
-def record(exportable: Exportable, cases: Sequence[Case], advance: Callable[[int, int], None]) -> Recording:
+def record(
+    exportable: Exportable,
+    cases: Sequence[Case],
+    advance: Callable[[int, int], None],
+    left_out: Mapping[str, str] = MappingProxyType({}),
+) -> Recording:
     """Runs every case once, so that the module can be released before any graph is loaded.
+
+    Args:
+        exportable, cases: what is asked what.
+        advance: is told how many cases are done, and of how many.
+        left_out: cases that could not be made, with the reason: they are among those that were refused.
 
     Raises:
         SignatureError: PyTorch fails on every case, or part of the module is in train mode.
@@ -73,6 +84,7 @@ def record(exportable: Exportable, cases: Sequence[Case], advance: Callable[[int
     if not outputs:
         raise SignatureError(next(iter(refused.values()), "the suite has no cases: nothing to compare"))
     kept = tuple(case for case in cases if case.name in outputs)
+    refused |= left_out
     # A case that could not be put must not vanish from the evidence.
     skipped = [CheckResult(id="outputs.match", case=name, verdict="skip", detail=why) for name, why in refused.items()]
     return Recording(
@@ -152,7 +164,11 @@ def answers_of_source(
     chosen = only([one for cases in by_component.values() for one in cases], case, f"suite {recipe.suite}")
     recordings = {
         name: _record_component(
-            bundle.component(name), exportable, recipe, [c for c in cases if c in chosen]
+            bundle.component(name),
+            exportable,
+            recipe,
+            [c for c in cases if c in chosen],
+            exportable.left_out(recipe.suite) if case is None else {},
         ).of_component(name)
         for (name, exportable), cases in zip(loaded.components.items(), by_component.values(), strict=True)
         if case is None or any(c in chosen for c in cases)
@@ -167,9 +183,12 @@ def answers_of_source(
     return SourceAnswers(recordings, loaded.source.weights_sha256, tuple(checks), generation)
 
 
-def _record_component(component: Component, exportable: Exportable, recipe: Recipe, cases: Sequence[Case]) -> Recording:
+def _record_component(
+    component: Component, exportable: Exportable, recipe: Recipe, cases: Sequence[Case], left_out: Mapping[str, str]
+) -> Recording:
     contract = GraphContract(
         inputs=component.inputs, outputs=component.outputs, axes=component.axes, vocabularies=component.vocabularies
     )
-    recording = with_invariants(record(exportable, cases, lambda done, total: None), exportable, contract, recipe)
+    recording = record(exportable, cases, lambda done, total: None, left_out)
+    recording = with_invariants(recording, exportable, contract, recipe)
     return with_float64(recording, exportable) if measures_noise(recipe.suite) else recording

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -11,7 +12,7 @@ from onnxport.exporters.checkpoint import Checkpoint
 from onnxport.exporters.components.untrained import without_untrained_outputs
 from onnxport.exporters.exportable import Exportable
 from onnxport.exporters.graph import FusionHints
-from onnxport.exporters.inputs import InputMaker, call_options
+from onnxport.exporters.inputs import InputMaker, call_options, left_out
 from onnxport.exporters.manifest import Preprocessing
 
 
@@ -43,6 +44,7 @@ def make_component(
         example=maker.example,
         sample=maker.sample,
         cases=maker.cases,
+        left_out=partial(left_out, maker),
         outputs=outputs,
         extra_outputs=checkpoint.recipe.outputs,
         options=call_options(maker),

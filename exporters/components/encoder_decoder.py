@@ -140,6 +140,7 @@ def divide(checkpoint: Checkpoint) -> Parts:
         stride=seen.stride,
         static=static,
         real=real.first,
+        left_out=real.left_out,
     )
     # A fixed number of tokens is that of the first step, the prompt of a task: further ones have one.
     one = {NEW: 1} if NEW in static else {}

@@ -93,3 +93,9 @@ def call_options(maker: InputMaker) -> Mapping[str, Any]:
     """Returns what forward must be told besides its inputs, where a maker has `options`: most need none."""
     options: Mapping[str, Any] = getattr(maker, "options", {})
     return options
+
+
+def left_out(maker: InputMaker, suite: str) -> Mapping[str, str]:
+    """Returns the real inputs of a suite for which a maker has no case, by name, with the reason."""
+    told: Callable[[str], Mapping[str, str]] = getattr(maker, "left_out", lambda suite: {})
+    return told(suite)

@@ -17,7 +17,7 @@ import torch
 from onnxport.exporters.axes import known_static
 from onnxport.exporters.errors import RecipeError, SignatureError
 from onnxport.exporters.exportable import Arrays, to_tensors
-from onnxport.exporters.inputs import call_options, makers_of
+from onnxport.exporters.inputs import call_options, left_out, makers_of
 from onnxport.exporters.inputs.seed import seeded
 from onnxport.exporters.manifest import Preprocessing
 from onnxport.exporters.suggestion import expected_one_of
@@ -169,6 +169,10 @@ class CombinedInputs:
                     sizes |= part.sizes(partner)
                 combined[name] = Case(name, {name: inputs[name] for name in self.order}, self.mask)
         return list(combined.values())
+
+    def left_out(self, suite: str) -> dict[str, str]:
+        """See `inputs.left_out`, of every part."""
+        return {name: why for part in self.parts for name, why in left_out(part.maker, suite).items()}
 
     def _drawn(self, part: Part, sizes: Mapping[str, int], name: str) -> Case:
         rng = seeded(f"{part.kind} {name}")

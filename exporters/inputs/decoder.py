@@ -226,13 +226,31 @@ class DecoderInputs:
     def _real_text(self) -> list[Case]:
         """Texts of different lengths, padded on the left: as prompts, and with all but the last token in the cache."""
         ids, mask = self.prompts(self.longest)
-        batch, length = ids.shape
-        cases = []
-        for name, past in (("text.prefill", 0), ("text.decode", length - 1)):
-            sizes = (batch, past, length - past)
-            if self.text.tokenizer is not None and self._fit(*sizes) == sizes:
-                cases.append(self._continued(name, ids, mask, past))
-        return cases
+        return [
+            self._continued(name, ids, mask, past)
+            for name, (batch, past, new) in self._text_sizes(ids.shape).items()
+            if self._fit(batch, past, new) == (batch, past, new)
+        ]
+
+    def _text_sizes(self, shape: tuple[int, ...]) -> dict[str, tuple[int, int, int]]:
+        """Of the cases of real text, for ids of that shape: rows, positions of the cache and new tokens."""
+        if self.text.tokenizer is None:
+            return {}
+        batch, length = shape
+        return {"text.prefill": (batch, 0, length), "text.decode": (batch, length - 1, 1)}
+
+    def left_out(self, suite: str) -> dict[str, str]:
+        """The texts of a suite that have no place in the fixed sizes of the graph, with the reason."""
+        if suite == "quick":
+            return {}
+        ids, _ = self.prompts(self.longest)
+        told = {}
+        for name, sizes in self._text_sizes(ids.shape).items():
+            fitting = self._fit(*sizes)
+            if fitting != sizes:
+                seen, taken = (f"{past} tokens in the cache and {new} new ones" for _, past, new in (sizes, fitting))
+                told[name] = f"it has {seen}, and the graph takes {taken}"
+        return told
 
     def prompts(self, longest: int, *, pass_window: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Returns ids and mask, int64 [batch, length], of texts of mixed lengths, padded on the left.

@@ -58,6 +58,7 @@ class DecoderSteps:
         stride: positions of the mask for each of the states; 1 where both have the same axis.
         static: axes with a fixed size.
         real: makes the inputs of steps that the model itself came to, by name of the case, for a suite.
+        left_out: steps of a suite that the model cannot come to, by name of the case, with the reason.
     """
 
     names: Axes
@@ -69,6 +70,7 @@ class DecoderSteps:
     stride: int
     static: Mapping[str, int]
     real: Callable[[str], Mapping[str, Arrays]]
+    left_out: Callable[[str], Mapping[str, str]] = lambda suite: {}
     notes: tuple[str, ...] = ()
     preprocessing: Preprocessing = field(default_factory=Preprocessing)
 

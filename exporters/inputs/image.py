@@ -172,18 +172,26 @@ class ImageInputs:
             cases.append(Case(name, self.sample(sizes, seeded(name))))
         return cases
 
-    def _of_pictures(self, suite: str) -> list[Case]:
-        """What the processor makes of real images."""
+    def left_out(self, suite: str) -> dict[str, str]:
+        """The pictures of a suite of which the processor makes no images of the size of the graph, with the reason."""
+        told = f"the image processor makes no {self.height}x{self.width} pixels of it"
+        return {name: told for name, made in self._processed(suite).items() if made is None}
+
+    def _processed(self, suite: str) -> dict[str, Arrays | None]:
+        """What the processor makes of real images, by name of the case; None: another size."""
         if self.pictures is None:
-            return []
+            return {}
         every = [name for name in PICTURES if name not in ("wide", "tall")]
         batch = self.static.get(str(self.dims[BATCH]))
         wanted = [(f"image.{name}", [name] * (batch or 1)) for name in _IN_SUITES[suite]]
         if suite == "full":
             wanted.append(("image.batch", [every[i % len(every)] for i in range(batch or len(every))]))
+        size, exactly = (self.height, self.width), not self._any_size
+        return {name: self.pictures.at_size(kinds, size, exactly=exactly) for name, kinds in wanted}
+
+    def _of_pictures(self, suite: str) -> list[Case]:
         cases = []
-        for name, kinds in wanted:
-            made = self.pictures.at_size(kinds, (self.height, self.width), exactly=not self._any_size)
+        for name, made in self._processed(suite).items():
             if made is not None:
                 rows, _, height, width = made[PIXELS].shape
                 inputs = self.sample(self._sizes(rows, height, width), seeded(name))

@@ -91,6 +91,10 @@ class LayoutInputs:
             cases.append(Case(case.name, self._with_boxes(dict(case.inputs), boxes), case.mask))
         return [*cases, *(self._odd_boxes() if suite != "quick" else [])]
 
+    def left_out(self, suite: str) -> dict[str, str]:
+        """See `inputs.left_out`, of the text."""
+        return self.text.left_out(suite)
+
     def _odd_boxes(self) -> list[Case]:
         """The whole page for every token, and boxes without an area in two corners of it."""
         axes = self.text.token_axes

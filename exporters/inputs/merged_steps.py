@@ -79,6 +79,11 @@ class MergedSteps:
         ]
         return [replace(case, inputs=self._whole(case.inputs, seeded(case.name))) for case in made]
 
+    def left_out(self, suite: str) -> dict[str, str]:
+        """See `inputs.left_out`, of both graphs."""
+        halves = (("first", self.first), ("next", self.further))
+        return {f"{word}.{name}": why for word, steps in halves for name, why in steps.left_out(suite).items()}
+
     def _whole(self, given: Mapping[str, np.ndarray], rng: np.random.Generator) -> Arrays:
         cached = STATES not in given
         length = next((array.shape[2] for name, array in given.items() if ".encoder." in name), 0)

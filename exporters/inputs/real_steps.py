@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,15 +92,30 @@ class RealSteps:
         ids[:, 0] = self.start_token_id
         return ids
 
-    def _encoded(self, suite: str) -> dict[str, Arrays]:
-        """States and mask by name of the case. A case that the encoder itself refuses is reported with the encoder."""
-        encoded = {}
+    def left_out(self, suite: str) -> dict[str, str]:
+        """The cases of the encoder that make fewer states than the graph takes, where it takes a fixed number."""
+        if self.states is None:
+            return {}
+        return {
+            f"real.{case.name}": f"the encoder makes {states.shape[1]} states of it, and the graph takes {self.states}"
+            for case, states in self._states(suite)
+            if states.shape[1] < self.states
+        }
+
+    def _states(self, suite: str) -> Iterator[tuple[Case, np.ndarray]]:
+        """Yields what the encoder makes of its cases. One that it refuses is reported with the encoder."""
         for case in _telling(self.maker.cases(suite), suite):
             try:
                 inputs = {**to_tensors(case.inputs), **call_options(self.maker)}
                 states = run(Encoder(self.model), inputs)[HIDDEN].numpy()
             except (RuntimeError, ValueError, IndexError):
                 continue
+            yield case, states
+
+    def _encoded(self, suite: str) -> dict[str, Arrays]:
+        """States and mask by name of the case."""
+        encoded = {}
+        for case, states in self._states(suite):
             mask = case.inputs[self.maker.mask] if self.has_mask and self.maker.mask is not None else None
             rows, length = self._room(*states.shape[:2])
             if self.states not in (None, length):

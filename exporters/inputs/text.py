@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -205,9 +205,21 @@ class TextInputs:
             cases.append(self._case(f"padding.{kind}", inputs))
         return cases
 
+    def left_out(self, suite: str) -> dict[str, str]:
+        """The texts of a suite that have no place in the sizes of the graph, with the reason."""
+        return {name: reason for name, _, _, reason in self._texts(suite) if reason is not None}
+
     def _real_text(self, suite: str) -> list[Case]:
-        if self.tokenizer is None or (self.tokenizer.pad_token is None and self.token_axes[-1] in self.static):
-            return []
+        return [
+            self._case(name, self._encode(texts, pairs))
+            for name, texts, pairs, reason in self._texts(suite)
+            if reason is None
+        ]
+
+    def _texts(self, suite: str) -> Iterator[tuple[str, list[str], list[str] | None, str | None]]:
+        """Yields name, texts and second texts of each case, and why it cannot be made; None: it can."""
+        if self.tokenizer is None:
+            return
         batch = self.static.get(self.token_axes[0])
         kinds: list[tuple[str, list[str], list[str] | None]] = [
             ("text", list(TEXTS), None),
@@ -219,7 +231,6 @@ class TextInputs:
                 ("text.languages", list(_LANGUAGES), None),
                 ("text.special", [f"tokens {' '.join(special)} in a text", "\U00013080 \U0001f9ff"], None),
             ]
-        cases = []
         for name, texts, pairs in kinds:
             rows = batch or len(texts)
             if self.tokenizer.pad_token is None:  # rows of different lengths cannot be batched
@@ -228,9 +239,13 @@ class TextInputs:
             pairs = [pairs[i % len(pairs)] for i in range(rows)] if pairs else None
             # A tokenizer does not cut below its special tokens: what does not fit is no case of this model.
             room = self.static.get(self.token_axes[-1], self.longest)
-            if room > self.tokenizer.num_special_tokens_to_add(pair=pairs is not None):
-                cases.append(self._case(name, self._encode(texts, pairs)))
-        return cases
+            special = self.tokenizer.num_special_tokens_to_add(pair=pairs is not None)
+            reason = None
+            if self.tokenizer.pad_token is None and self.token_axes[-1] in self.static:
+                reason = f"the tokenizer has no padding token to fill the {room} tokens that the graph takes"
+            elif room <= special:
+                reason = f"the {room} tokens that fit have no room for a text beside {special} special tokens"
+            yield name, texts, pairs, reason
 
     def _encode(self, texts: list[str], pairs: list[str] | None) -> Arrays:
         fixed = self.static.get(self.token_axes[-1])
