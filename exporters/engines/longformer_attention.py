@@ -1,4 +1,4 @@
-"""Longformer's attention for texts of any length, with any global attention.
+"""The attention of Longformer and LED for texts of any length, with any global attention.
 
 transformers takes one way where no token has global attention (2 in the mask) and another where some have, and its
 windows overlap by strides, which a trace keeps as numbers. Here the tokens with global attention are gathered, as many
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
+from inspect import signature
 from typing import Any
 
 import torch
@@ -54,6 +55,33 @@ def encode(
     states = [state[:, : state.shape[1] - padding_len] for state in states]
     result = sys.modules[type(self).__module__].LongformerBaseModelOutput
     return result(last_hidden_state=states[-1], hidden_states=tuple(states) if output_hidden_states else None)
+
+
+def encode_for_a_decoder(self: Any, input_ids: Tensor, attention_mask: Tensor, **options: Any) -> Any:
+    """As `encode`, of LED, whose encoder embeds and pads the text itself.
+
+    Args:
+        input_ids: int64 [batch, sequence].
+        attention_mask: int64 [batch, sequence]: 0, 1 or 2.
+        options: None or false, but for `return_dict`.
+    """
+    if any(value is not None and value is not False for name, value in options.items() if name != "return_dict"):
+        return type(self).forward(self, input_ids, attention_mask, **options)
+    module, length = sys.modules[type(self).__module__], input_ids.shape[1]
+    _, _, attention_mask, states = self._pad_to_window_size(
+        input_ids=input_ids,
+        attention_mask=attention_mask,
+        inputs_embeds=self.embed_tokens(input_ids),
+        pad_token_id=self.config.pad_token_id,
+    )
+    mask = module._prepare_4d_attention_mask_inverted(attention_mask, states.dtype)[:, 0, 0, :]
+    states = self.layernorm_embedding(states + self.embed_positions(states.shape[:2]))
+    for layer in self.layers:
+        unused = {name: None for name in ("layer_head_mask",) if name in signature(layer.forward).parameters}
+        states = layer(states, attention_mask=mask, is_index_masked=mask < 0, is_index_global_attn=mask > 0, **unused)[
+            0
+        ]
+    return module.LEDEncoderBaseModelOutput(last_hidden_state=states[:, :length])
 
 
 def attend(

@@ -18,6 +18,11 @@ from onnxport.verify.import_target import import_target
 _HERE = "onnxport.exporters.engines"
 _VILT = "transformers.models.vilt.modeling_vilt:ViltEmbeddings"
 _LONGFORMER = "transformers.models.longformer.modeling_longformer:Longformer"
+_LED = "transformers.models.led.modeling_led:LED"
+_WINDOWS = {
+    "forward": f"{_HERE}.longformer_attention:attend",
+    "_chunk": f"{_HERE}.longformer_attention:chunk",
+}
 _XVECTOR = (
     "wav2vec2.modeling_wav2vec2:Wav2Vec2",
     "wav2vec2_bert.modeling_wav2vec2_bert:Wav2Vec2Bert",
@@ -29,10 +34,9 @@ _XVECTOR = (
 FORMS: Mapping[str, Mapping[str, str]] = {
     _VILT: {"visual_embed": f"{_HERE}.vilt_patches:visual_embed"},
     f"{_LONGFORMER}Encoder": {"forward": f"{_HERE}.longformer_attention:encode"},
-    f"{_LONGFORMER}SelfAttention": {
-        "forward": f"{_HERE}.longformer_attention:attend",
-        "_chunk": f"{_HERE}.longformer_attention:chunk",
-    },
+    f"{_LONGFORMER}SelfAttention": _WINDOWS,
+    f"{_LED}Encoder": {"forward": f"{_HERE}.longformer_attention:encode_for_a_decoder"},
+    f"{_LED}EncoderSelfAttention": _WINDOWS,
     **{f"transformers.models.{name}ForXVector": {"forward": f"{_HERE}.xvector_pooling:forward"} for name in _XVECTOR},
 }
 """A class, its methods, and the function that stands in the place of each: it is called as the method is."""

@@ -14,7 +14,9 @@ from onnxport.exporters import Recipe, export
 from onnxport.exporters.cli.app import run
 from onnxport.exporters.engines.tensor_forms import FORMS, tensor_forms
 from onnxport.exporters.errors import SignatureError
+from onnxport.exporters.generation.generation import CASE
 from zoo.audio import write_waveform
+from zoo.encoder_decoders import write_text_model
 from zoo.multimodal import write_vilt
 from zoo.text import write
 
@@ -26,6 +28,13 @@ WINDOW = 8
 def longformer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("longformer")
     write("longformer", "feature-extraction", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def led(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("led")
+    write_text_model("led", folder)
     return folder
 
 
@@ -71,6 +80,29 @@ def test_longformers_attention(longformer: Path, kind: str, length: int) -> None
             seen = model(**feed, output_hidden_states=True)
     torch.testing.assert_close(seen.last_hidden_state, expected.last_hidden_state, **CLOSE)
     torch.testing.assert_close(seen.hidden_states[1], expected.hidden_states[1], **CLOSE)
+
+
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_the_same_of_an_encoder_that_a_decoder_reads(led: Path, kind: str, length: int) -> None:
+    encoder = transformers.LEDForConditionalGeneration.from_pretrained(led).eval().get_encoder()
+    ids = torch.from_numpy(np.random.default_rng(length).integers(7, 50, (3, length)))
+    mask = torch.from_numpy(_attention_mask(kind, (3, length)))
+    with torch.inference_mode():
+        expected = encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+        with tensor_forms(encoder):
+            seen = encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+    torch.testing.assert_close(seen, expected, **CLOSE)
+
+
+def test_an_encoder_with_windows_and_its_decoder_generate(led: Path, tmp_path: Path) -> None:
+    bundle = export(led, tmp_path / "out", recipe=Recipe(variants=("base",)))
+    encoder = bundle.component("encoder_model")
+    assert encoder.engine == "torchscript"
+    assert encoder.axes["encoder_sequence"].fixed is None
+    report = bundle.report()
+    assert report is not None
+    assert [check.verdict for check in report.checks if check.case == CASE] == ["pass"]
 
 
 def test_one_graph_of_longformer_has_windows_and_global_attention(longformer: Path, tmp_path: Path) -> None:

@@ -57,6 +57,12 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "marian": {**_TWO_TOWERS, "decoder_vocab_size": len(VOCABULARY)},
     "m2m_100": {**_TWO_TOWERS, "scale_embedding": True},
     "pegasus": _TWO_TOWERS,
+    "led": {
+        **{name: value for name, value in _TWO_TOWERS.items() if name != "max_position_embeddings"},
+        "max_encoder_position_embeddings": 64,
+        "max_decoder_position_embeddings": 64,
+        "attention_window": 8,
+    },
     "blenderbot": _TWO_TOWERS,
     "bigbird_pegasus": {**_TWO_TOWERS, "attention_type": "original_full"},
     "longt5": {**_T5, "local_radius": 4},
