@@ -6,6 +6,7 @@ import dataclasses
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from onnxport.exporters.engines.tensor_forms import tensor_forms
 from onnxport.exporters.exportable import Exportable, to_tensors
 from onnxport.verify.cases import Case
 
@@ -36,10 +38,14 @@ class LayerOutput:
     arrays: tuple[np.ndarray, ...]
 
 
-def record_layers(exportable: Exportable, case: Case) -> list[LayerOutput]:
+def record_layers(exportable: Exportable, case: Case, *, as_traced: bool = False) -> list[LayerOutput]:
     """Runs a case once and returns every call of every module, in the order in which they ended.
 
     The hooks are gone afterwards. A tensor that several modules return is held once.
+
+    Args:
+        as_traced: with the forms that stand in the place of methods while TorchScript traces (`engines.tensor_forms`):
+            the modules of ViLT give their patches in another order otherwise.
     """
     recorder = _Recorder()
     hooks = []
@@ -47,7 +53,8 @@ def record_layers(exportable: Exportable, case: Case) -> list[LayerOutput]:
         for name, module in exportable.module.named_modules():
             hooks.append(module.register_forward_pre_hook(recorder.entering(name), with_kwargs=True))
             hooks.append(module.register_forward_hook(recorder.leaving(name)))
-        with torch.no_grad():  # not inference mode: its tensors do not count how often they were written to
+        forms = tensor_forms(exportable.module) if as_traced else nullcontext()
+        with forms, torch.no_grad():  # not inference mode: its tensors do not count how often they were written to
             exportable.run(to_tensors(case.inputs))
     finally:
         for hook in hooks:

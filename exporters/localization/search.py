@@ -17,7 +17,7 @@ from onnxport.exporters.graph import Graph
 from onnxport.exporters.hub_options import HubOptions
 from onnxport.exporters.loading import load
 from onnxport.exporters.localization.findings import LayerFinding, Localization, PassFinding, VariantFinding
-from onnxport.exporters.localization.layers import record_layers
+from onnxport.exporters.localization.layers import LayerOutput, record_layers
 from onnxport.exporters.localization.passes import AS_WRITTEN, Judge, blame_load, blame_making
 from onnxport.exporters.localization.reproduction import DOCUMENT, clear, require_free, write_reproduction
 from onnxport.exporters.localization.scopes import Match, MatchedLayer, Scopes, bind
@@ -246,11 +246,15 @@ class _Search:
     ) -> _Walked:
         criterion = criterion or subject.criterion
         if self._recorded is None or self._recorded[0] != case.name:  # one case's layers at a time
-            self._recorded = (case.name, bind(self._matches(), record_layers(self.exportable, case)))
+            self._recorded = (case.name, bind(self._matches(), self._layers(case)))
         layers = self._recorded[1]
         graph, base = Dissection(subject.path), Dissection(self.base.path)
         findings, known = (walk if whole else walk_pieces)(graph, base, layers, case, criterion, options)
         return _Walked(findings, criterion, options, graph, case, known, layers)
+
+    def _layers(self, case: Case) -> list[LayerOutput]:
+        as_traced = self.bundle.component(self.base.component).engine == "torchscript"
+        return record_layers(self.exportable, case, as_traced=as_traced)
 
     def _matches(self) -> list[Match]:
         scopes, shapes = self._scopes
@@ -261,7 +265,7 @@ class _Search:
         """At the sizes of the trace, which are all different: a batch of 3 is not taken for 3 tokens."""
         inputs = self.exportable.sample(self.exportable.example, np.random.default_rng(0))
         base = Dissection(self.base.path)
-        scopes = Scopes(base, record_layers(self.exportable, Case("example", inputs)))
+        scopes = Scopes(base, self._layers(Case("example", inputs)))
         try:
             shapes = {value: (array.shape, array.dtype) for value, array in base.run(scopes.values, inputs)}
         except SessionError:  # without shapes, the lenient match is left
