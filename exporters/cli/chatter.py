@@ -60,9 +60,12 @@ def _native_output(debug: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        ctypes.CDLL(None).fflush(None)  # what C still holds back would come out on stdout later
-        os.dup2(kept, 1)
-        os.close(kept)
+        try:
+            if os.name != "nt":  # where ctypes has no name for the program itself
+                ctypes.CDLL(None).fflush(None)  # what C still holds back would come out on stdout later
+        finally:
+            os.dup2(kept, 1)
+            os.close(kept)
 
 
 @contextlib.contextmanager

@@ -200,6 +200,7 @@ def export(
     find_factories_here(source)
     # PyTorch runs the cases while a child process fuses the graph: threads that wait must not keep the cores busy.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    failure = None
     with hushed(debug=debug):
         from onnxport.exporters.bundle import load_bundle
         from onnxport.exporters.errors import VerificationFailed
@@ -209,17 +210,20 @@ def export(
             bundle = export_bundle(
                 source, out, recipe=wanted, hub=hub, overwrite=overwrite, verify=not no_verify, progress=console
             )
+            report = bundle.report()
         except VerificationFailed as failed:
-            write_reports(reports or [], failed.report)
-            show_report(console, failed.report)
-            if annotate:
-                kept = None if failed.path is None else out.with_name(failed.path.name)
-                print_annotations(console, failed.report, kept, load_bundle(kept).manifest if kept else None)
-            console.note(str(failed))
-            kept_at = None if failed.path is None else str(failed.path)
-            console.document({"bundle": None, "failed_bundle": kept_at, "report": as_document(failed.report)})
-            return 1
-        report = bundle.report()
+            failure = failed
+    # Only from here on does stdout lead out.
+    if failure is not None:
+        write_reports(reports or [], failure.report)
+        show_report(console, failure.report)
+        if annotate:
+            kept = None if failure.path is None else out.with_name(failure.path.name)
+            print_annotations(console, failure.report, kept, load_bundle(kept).manifest if kept else None)
+        console.note(str(failure))
+        kept_at = None if failure.path is None else str(failure.path)
+        console.document({"bundle": None, "failed_bundle": kept_at, "report": as_document(failure.report)})
+        return 1
     if report is not None:
         write_reports(reports or [], report)
         show_report(console, report)

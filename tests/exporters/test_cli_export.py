@@ -126,6 +126,19 @@ def test_an_export_that_disagrees_is_exit_code_1_and_keeps_the_evidence(
     assert Path(document["failed_bundle"]).is_dir()
 
 
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_an_export_that_disagrees_says_reaches_stdout(plain_modules: str, tmp_path: Path, as_json: bool) -> None:
+    command = [sys.executable, "-m", "onnxport.exporters.cli", "export", f"{plain_modules}:expm1", tmp_path / "out"]
+    flags = ["--rtol", "0", "--atol", "0", "--engine", "torchscript", *(["--json"] if as_json else [])]
+    here = Path(__file__).resolve().parents[1]  # where plain_modules.py is
+    ended = subprocess.run([*command, *flags], cwd=here, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 1
+    if as_json:
+        assert json.loads(ended.stdout)["report"]["verdict"] == "fail"
+    else:
+        assert "FAIL outputs.match model base" in ended.stdout
+
+
 def test_a_recipe_and_flags_together(
     make_checkpoint: CheckpointMaker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
