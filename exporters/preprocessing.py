@@ -12,6 +12,7 @@ from typing import Any
 from onnxport.exporters.errors import SourceError
 from onnxport.exporters.first_line import first_line
 from onnxport.exporters.hub_options import require_no_code
+from onnxport.exporters.own_code import code_files
 from onnxport.exporters.sentence_modules import MODULES, read_stage_entries
 
 _GENERATION = "generation_config.json"
@@ -221,12 +222,11 @@ def copy_files(folder: Path, tokenizer: Any | None, target: Path, *, code: bool 
     A tokenizer that has only slow files gets a tokenizer.json beside them, so that `tokenizers` alone can read it.
 
     Args:
-        code: copy Python files beside config.json too, without which a configuration that names them (auto_map) cannot
-            be loaded.
+        code: copy the Python files too that configurations name (auto_map), which cannot be loaded without them.
     """
     copied = [name for name in _COPIED if (folder / name).is_file()]
     if code:
-        copied += [path.name for path in sorted(folder.glob("*.py")) if path.is_file()]
+        copied += code_files(folder)
     # Stages of sentence-transformers, "1_Pooling/config.json". Pickles stay behind: what runs is text that can be read.
     stages = [
         path.relative_to(folder).as_posix()

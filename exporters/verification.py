@@ -118,7 +118,10 @@ def measure_bundle_latency(
         stage.advance(done, len(asked))
         try:
             cases = _cases(bundle, subject.component, recordings, case)
-            measured += measure_latency(subject, cases) if cases else ()
+            if not cases:
+                stage.note(f"{subject.component} {subject.variant} was not timed: there are no cases to run it on")
+                continue
+            measured += measure_latency(subject, cases)
         except (SessionError, VerificationError) as e:
             stage.note(f"{subject.component} {subject.variant} was not timed: {e}")
     return measured

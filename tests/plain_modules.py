@@ -469,3 +469,14 @@ class PyramidPooling(nn.Module):
 
 def pyramid_pooling() -> tuple[nn.Module, dict[str, Tensor], dict[str, tuple[str | int, ...]]]:
     return PyramidPooling(), {"pixel_values": torch.randn(2, 3, 16, 9)}, {"pixel_values": ("batch", 3, 16, 9)}
+
+
+class ResizedByFactor(nn.Module):
+    """Resizes by a factor that gives no whole number."""
+
+    def forward(self, pixel_values: Tensor) -> Tensor:
+        return F.interpolate(pixel_values, scale_factor=1.3, mode="bicubic", antialias=True)
+
+
+def resized_by_factor() -> tuple[nn.Module, dict[str, Tensor], dict[str, tuple[str | int, ...]]]:
+    return ResizedByFactor(), {"pixel_values": torch.randn(2, 3, 12, 9)}, {"pixel_values": ("batch", 3, 12, 9)}

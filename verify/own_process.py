@@ -100,5 +100,5 @@ def _run(subject: Subject, cases: Sequence[Case], folder: Path, asked: Mapping[s
         raise SessionError(f"the process did not end within {_TIMEOUT_S} s") from e
     if ended.returncode:
         last = (ended.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        told = without_folder(last[:400], subject.path)
+        told = without_folder(last, subject.path)[:400]
         raise SessionError(f"the process ended with code {ended.returncode}: {told}")

@@ -34,12 +34,14 @@ def more_operators(contract: GraphContract) -> Iterator[None]:
         "aten::_upsample_bilinear2d_aa": partial(_resize, mode="linear", one_size=one_size),
     }
     opset = contract.opsets[""]
-    for name, symbolic in operators.items():
-        register_custom_op_symbolic(name, symbolic, opset)
+    registered = []
     try:
+        for name, symbolic in operators.items():
+            register_custom_op_symbolic(name, symbolic, opset)
+            registered.append(name)
         yield
     finally:
-        for name in operators:
+        for name in registered:
             unregister_custom_op_symbolic(name, opset)
 
 
@@ -68,7 +70,7 @@ def _adaptive_average(g: Any, image: Value, output_size: Value, *, one_size: boo
     """
     wanted = symbolic_helper._maybe_get_const(output_size, "is")
     traced = symbolic_helper._get_tensor_sizes(g.original_node.inputsAt(0))
-    known = one_size and isinstance(wanted, list) and traced is not None and None not in traced[2:]
+    known = one_size and isinstance(wanted, list) and traced is not None and len(traced) == 4 and None not in traced[2:]
     if not known or wanted == [1, 1]:
         theirs = symbolic_opset9.adaptive_avg_pool2d  # type: ignore[attr-defined]  # a decorator put it there
         return theirs(g, image, output_size)
@@ -98,6 +100,11 @@ def _resize(
     opsets have that.
     """
     opset = g.opset
+    if size is None or any(scale is not None and not symbolic_helper._is_none(scale) for scale in scales):
+        raise EngineError(
+            "resizing with antialiasing by a scale: ONNX rounds the size otherwise; give interpolate a size instead of "
+            "a scale_factor"
+        )
     if opset < _ANTIALIAS_SINCE and not (one_size and _grows(g)):
         raise EngineError(
             f"where sizes are dynamic or get smaller, resizing with antialiasing needs opset {_ANTIALIAS_SINCE}, asked "

@@ -61,8 +61,8 @@ _HARMLESS = {
 def _vocabulary(model: Any) -> int | None:
     """How many ids can be fed to what generates; None: it does not say."""
     part = model.get_decoder() if getattr(model.config, "is_encoder_decoder", False) else model
-    embedding = part.get_input_embeddings()
-    size = getattr(embedding, "num_embeddings", None)
+    embedded = getattr(part, "get_input_embeddings", lambda: None)()
+    size = getattr(embedded, "num_embeddings", None)
     return size if isinstance(size, int) else None
 
 

@@ -20,6 +20,7 @@ from onnxport.exporters.errors import OnnxportError, RecipeError, SourceError, T
 from onnxport.exporters.exportable import Exportable
 from onnxport.exporters.hub_options import HubOptions
 from onnxport.exporters.loading import load as load_source
+from onnxport.exporters.own_code import code_files
 from onnxport.exporters.preprocessing import copy_files, load_tokenizer
 from onnxport.exporters.recipe import Recipe
 from onnxport.exporters.signature import probe_contract
@@ -321,6 +322,7 @@ def test_a_model_of_the_checkpoints_own_code(
     folder = copytree(make_checkpoint("bert", "text-classification", token_types=False), tmp_path / "own")
     (folder / "modeling_own.py").write_text(OWN_CODE)
     (folder / "own_layers.py").write_text(OWN_LAYERS)
+    (folder / "train.py").write_text("TOKEN = 'nobody else needs this'\n")
     classes = {
         "AutoConfig": "modeling_own.OwnConfig",
         "AutoModelForSequenceClassification": "modeling_own.OwnForSequenceClassification",
@@ -339,10 +341,22 @@ def test_a_model_of_the_checkpoints_own_code(
     bundle = load_bundle(out)
     assert bundle.manifest.source.task == "text-classification"
     assert bundle.manifest.source.architecture == "OwnForSequenceClassification"
-    assert {"modeling_own.py", "own_layers.py"} <= {record.path for record in bundle.manifest.files}
+    code = [record.path for record in bundle.manifest.files if record.path.endswith(".py")]
+    assert sorted(code) == ["modeling_own.py", "own_layers.py"]
     assert (out / "own_layers.py").read_bytes() == (folder / "own_layers.py").read_bytes()
     assert run(["verify", str(out)]) == 0
     assert transformers.AutoConfig.from_pretrained(out, trust_remote_code=True).vocab_size == known
+
+
+def test_code_outside_of_the_checkpoint_is_not_its_own(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"
+    (folder / "inner").mkdir(parents=True)
+    for path in (tmp_path / "outside.py", folder / "inner" / "deep.py", folder / "own.py", folder / "fast.py"):
+        path.write_text("from ..outside import it\nfrom .missing import it\n")
+    named = {"AutoConfig": "../outside.C", "AutoModel": "other/repository--own.M", "A": "inner/deep.M", "B": "own.B"}
+    (folder / "config.json").write_text(json.dumps({"auto_map": named}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"auto_map": {"AutoTokenizer": [None, "fast.T"]}}))
+    assert code_files(folder) == ["fast.py", "own.py"]
 
 
 def test_code_that_was_not_trusted_stays_behind(make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:

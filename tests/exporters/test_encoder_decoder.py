@@ -23,10 +23,13 @@ from onnxport.exporters.components.encoder_decoder_modules import STATES, STATES
 from onnxport.exporters.errors import BundleError, EngineError, RecipeError, SignatureError, VerificationFailed
 from onnxport.exporters.generation.generation import CASE
 from onnxport.exporters.hub_options import HubOptions
+from onnxport.exporters.loading import load
 from onnxport.exporters.localization.search import localize
 from onnxport.exporters.source import find_folder
 from onnxport.exporters.verification import verify_bundle
+from zoo import randomise
 from zoo.encoder_decoders import write_speech_to_text, write_text_model, write_vision_model, write_whisper
+from zoo.tokenizer import VOCABULARY, write_tokenizer
 
 BASE: dict[str, Any] = {"variants": ("base",), "engine": "torchscript"}
 
@@ -235,6 +238,17 @@ def test_localize_looks_into_the_graph_that_is_named(bart: Bundle, tmp_path: Pat
     assert not any(".encoder.layers" in name for name in layers)
 
 
+def test_parts_that_are_plain_modules_are_refused(tmp_path: Path) -> None:
+    sizes = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "max_position_embeddings": 64}
+    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48}
+    words = {"langs": ["a", "b"], "src_vocab_size": len(VOCABULARY), "tgt_vocab_size": len(VOCABULARY)}
+    config = transformers.FSMTConfig(**sizes, **heads, **words)
+    randomise(transformers.FSMTForConditionalGeneration(config)).save_pretrained(tmp_path)
+    write_tokenizer(tmp_path, token_types=False)
+    with pytest.raises(SignatureError, match=r"FSMTForConditionalGeneration .* without a config of their own"):
+        load(str(tmp_path), Recipe(), HubOptions())
+
+
 def test_requests_that_make_no_sense_are_refused(bart: Bundle) -> None:
     source = bart.path.parent / "source"
     with pytest.raises(RecipeError, match="return what generation needs"):
@@ -243,10 +257,6 @@ def test_requests_that_make_no_sense_are_refused(bart: Bundle) -> None:
         components(_checkpoint(source, static={"height": 3}))
     with pytest.raises(RecipeError, match="one of the decoder"):
         components(_checkpoint(source, axes={"input_ids": ("batch", "decoder_sequence")}))
-    checkpoint = _checkpoint(source)
-    del checkpoint.model.get_decoder().config  # as in FSMT
-    with pytest.raises(SignatureError, match=r"BartForConditionalGeneration .* without a config of their own"):
-        divide(checkpoint)
     checkpoint = _checkpoint(source)
     checkpoint.config.is_encoder_decoder = False
     with pytest.raises(SignatureError, match="no encoder and decoder of its own"):

@@ -68,6 +68,12 @@ def test_operators_that_torch_does_not_write_right(plain_modules: str, tmp_path:
     exported(f"plain_modules:{name}", tmp_path / "m.onnx", Recipe())
 
 
+@pytest.mark.parametrize("opset", [17, 18])
+def test_antialiasing_by_a_factor_is_refused(plain_modules: str, tmp_path: Path, opset: int) -> None:
+    with pytest.raises(EngineError, match="give interpolate a size instead of a scale_factor"):
+        exported(f"{plain_modules}:resized_by_factor", tmp_path / "m.onnx", Recipe(opset=opset))
+
+
 @pytest.mark.parametrize("name", ["shrunk", "resized"])
 def test_antialiasing_that_matters_needs_opset_18(plain_modules: str, tmp_path: Path, name: str) -> None:
     exported(f"plain_modules:{name}", tmp_path / "m.onnx", Recipe(opset=18))
