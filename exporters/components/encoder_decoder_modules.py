@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from onnxport.exporters.global_attention import has_global_attention
+
 HIDDEN = "last_hidden_state"
 LOGITS = "logits"
 IDS = "input_ids"
@@ -105,6 +107,9 @@ def _decode(model: nn.Module, input_ids: Tensor, states: Tensor, mask: Tensor | 
     # What the encoders of mixtures of experts and of Moonshine hand on besides, and the decoder can do without.
     states_alone.router_logits = states_alone.attention_mask = None
 
+    if mask is not None and has_global_attention(model):
+        # The encoder's 2, global attention, is a real token as any other here: transformers 4 takes it for padding.
+        mask = mask.clamp(max=1)
     masked: Mapping[str, Tensor] = {} if mask is None else {"attention_mask": mask}
     taken = {cache_argument(model): cache}
     logits: Tensor = model(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from torch import nn
 from onnxport.exporters.axes import axis_range, token_axes
 from onnxport.exporters.errors import RecipeError, SignatureError, SourceError
 from onnxport.exporters.exportable import Arrays
+from onnxport.exporters.global_attention import has_global_attention
 from onnxport.exporters.inputs.seed import seeded
 from onnxport.exporters.inputs.token_ids import draw_ids
 from onnxport.exporters.manifest import Preprocessing
@@ -64,6 +66,7 @@ class TextInputs:
         pad_token_id: what stands at padded positions.
         type_vocab_size: number of token types the model knows.
         eos_token_id: what ends a text, where the model says so: CLIP reads a text off the position at which it stands.
+        has_global_attention: whether a 2 in the mask gives a token global attention (Longformer).
         max_length: longest sequence of the model in tokens, None if unknown.
         longest: longest sequence worth running in one case; at most max_length.
         static: axes with a fixed size.
@@ -80,6 +83,7 @@ class TextInputs:
     static: Mapping[str, int]
     tokenizer: Any = None
     eos_token_id: int | None = None
+    has_global_attention: bool = False
 
     @property
     def inputs(self) -> dict[str, tuple[Dim, ...]]:
@@ -142,7 +146,7 @@ class TextInputs:
 
         A case is the same in every suite that has it: its name is the seed.
         """
-        cases = [*self._random(suite), *self._padded()]
+        cases = [*self._random(suite), *self._padded(), *self._global(suite)]
         if suite != "quick":
             cases += self._odd_values()
         return _unique([*cases, *self._real_text(suite)])
@@ -191,19 +195,46 @@ class TextInputs:
         shapes["interleaved"] = np.arange(length) % 3 != 1
         cases = []
         for kind, row in shapes.items():
-            inputs = self.sample(sizes, seeded(f"padding.{kind}"))
-            mask = inputs[MASK].reshape(-1, length)
+            mask = np.ones((self._rows(sizes), length), dtype=np.int64)
             mask[0] = row
-            if len(mask) > 1:
-                mask[1] = np.eye(1, length, int(np.flatnonzero(row)[0]), dtype=np.int64)[0]
-            ids = inputs["input_ids"].reshape(-1, length)
-            ids[mask == 0] = self.pad_token_id
-            if self.eos_token_id is not None:
-                ids[np.arange(len(mask)), length - 1 - np.argmax(mask[:, ::-1], axis=1)] = self.eos_token_id
-            if "token_type_ids" in inputs:
-                inputs["token_type_ids"].reshape(-1, length)[mask == 0] = 0
-            cases.append(self._case(f"padding.{kind}", inputs))
+            mask[1:2] = np.eye(1, length, int(np.flatnonzero(row)[0]), dtype=np.int64)
+            cases.append(self._masked(f"padding.{kind}", sizes, mask))
         return cases
+
+    def _global(self, suite: str) -> list[Case]:
+        """Global attention of the first token; and of several, in each row another number, beside padding and without.
+
+        From `standard` on also over the longest text, from and to tokens that no window reaches.
+        """
+        if not self.has_global_attention or MASK not in self.names:
+            return []
+        sizes = self._sizes(3, 16)
+        first = np.ones((self._rows(sizes), sizes[self.token_axes[-1]]), dtype=np.int64)
+        first[:, 0] = 2
+        masks = {"first": first, "mixed": _some_global(first.shape)}
+        cases = [self._masked(f"global.{kind}", sizes, mask) for kind, mask in masks.items()]
+        if suite != "quick":
+            sizes = self._sizes(1, self.longest)
+            mask = _some_global((self._rows(sizes), sizes[self.token_axes[-1]]))
+            cases.append(self._masked("global.longest", sizes, mask))
+        return cases
+
+    def _rows(self, sizes: Mapping[str, int]) -> int:
+        """How many texts there are at these sizes."""
+        return math.prod(sizes[axis] for axis in self.token_axes[:-1])
+
+    def _masked(self, name: str, sizes: Mapping[str, int], mask: np.ndarray) -> Case:
+        """Random texts with padding wherever the mask, [rows, length], is 0."""
+        inputs = self.sample(sizes, seeded(name))
+        length = mask.shape[1]
+        inputs[MASK] = mask.reshape(inputs[MASK].shape)
+        ids = inputs["input_ids"].reshape(-1, length)
+        ids[mask == 0] = self.pad_token_id
+        if self.eos_token_id is not None:
+            ids[np.arange(len(mask)), length - 1 - np.argmax(mask[:, ::-1] != 0, axis=1)] = self.eos_token_id
+        if "token_type_ids" in inputs:
+            inputs["token_type_ids"].reshape(-1, length)[mask == 0] = 0
+        return self._case(name, inputs)
 
     def left_out(self, suite: str) -> dict[str, str]:
         """The texts of a suite that have no place in the sizes of the graph, with the reason."""
@@ -309,7 +340,24 @@ def text_inputs(checkpoint: Checkpoint) -> TextInputs:
         static=static,
         tokenizer=tokenizer,
         eos_token_id=_eos_token_id(config, tokenizer, vocab_size),
+        has_global_attention=has_global_attention(model),
     )
+
+
+def _some_global(shape: tuple[int, int]) -> np.ndarray:
+    """A mask of 0 (padding), 1 and 2 (global attention), int64 of that shape: [rows, length].
+
+    The first row is padded on the right and has 2 at both ends of its text, the second has none, and the third has
+    padding on the left and 2 at every third token of the rest.
+    """
+    length = shape[1]
+    mask = np.ones(shape, dtype=np.int64)
+    real = max(length - length // 4, 1)
+    mask[0, real:] = 0
+    mask[0, [0, real - 1]] = 2
+    mask[2:3, length // 3 :: 3] = 2
+    mask[2:3, : length // 4] = 0
+    return mask
 
 
 def _text_config(config: Any) -> Any:

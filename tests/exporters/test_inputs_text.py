@@ -55,6 +55,35 @@ def test_what_a_model_has_not_is_not_asked(text) -> None:
     assert not any(case.name.startswith("text") for case in text(tokenizer=None).cases("full"))
 
 
+def test_global_attention_is_asked_where_the_model_has_it(text) -> None:
+    plain, quick = (
+        {case.name: case for case in text(**it).cases("quick")} for it in ({}, {"has_global_attention": True})
+    )
+    assert set(quick) - set(plain) == {"global.first", "global.mixed"}
+    first, mixed = (quick[name].inputs["attention_mask"] for name in ("global.first", "global.mixed"))
+    assert ((first == 2) == (np.arange(16) == 0)).all()
+    assert set(mixed.flat) == {0, 1, 2}
+    assert [(row == 2).sum() for row in mixed] == [2, 0, 4]
+    assert [(row == 0).sum() for row in mixed] == [4, 0, 4]
+    assert (quick["global.mixed"].inputs["input_ids"][mixed == 0] == 0).all()
+    standard = {case.name: case.inputs for case in text(has_global_attention=True).cases("standard")}
+    assert standard["global.longest"]["attention_mask"].shape == (1, 64)
+    assert not any(
+        case.name.startswith("global") for case in text(names=NAMES[:1], has_global_attention=True).cases("full")
+    )
+
+
+@pytest.mark.parametrize("static", [{"sequence": 1}, {"sequence": 2}, {"batch": 1}, {"batch": 5, "sequence": 3}])
+def test_global_attention_in_fixed_sizes(text, static: dict[str, int]) -> None:
+    cases = [case for case in text(has_global_attention=True, static=static).cases("full") if "global" in case.name]
+    assert [case.name for case in cases] == ["global.first", "global.mixed", "global.longest"]
+    for case in cases:
+        mask = case.inputs["attention_mask"]
+        assert mask.shape == case.inputs["input_ids"].shape
+        assert mask.max() == 2
+        assert mask.any(axis=1).all()
+
+
 def test_vocabularies(text) -> None:
     ids = Vocabulary(size=96, padding=3)
     assert text(pad_token_id=3).vocabularies == {"input_ids": ids, "token_type_ids": Vocabulary(size=2)}
