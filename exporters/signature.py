@@ -19,6 +19,7 @@ from onnxport.exporters.exportable import Exportable, to_tensors
 from onnxport.exporters.own_failure import own_failure
 from onnxport.verify.cases import Case, axis_sizes
 from onnxport.verify.contract import AxisRange, Dim, GraphContract, TensorSpec, addends, size_of
+from onnxport.verify.tolerance import FLOAT16, FLOAT32
 
 
 def probe_contract(exportable: Exportable, opset: int) -> GraphContract:
@@ -156,7 +157,8 @@ def _require_determinism(exportable: Exportable, first: Mapping[str, torch.Tenso
     second = _run(exportable, exportable.example)
     for name, tensor in first.items():
         once, again = (np.asarray(t.detach().to(torch.float64)) for t in (tensor, second[name]))
-        if not np.allclose(once, again, rtol=1e-3, atol=1e-4, equal_nan=True):
+        rounding = FLOAT16 if tensor.dtype == torch.float16 else FLOAT32
+        if not np.allclose(once, again, rtol=rounding.rtol, atol=rounding.atol, equal_nan=True):
             raise SignatureError(
                 f"{exportable.source.architecture} returns another {name!r} when it runs again on the same inputs; "
                 "remove what is random from forward, or make it an input"

@@ -1,8 +1,9 @@
 """Models of transformers that take a way through Python which no trace can follow, and the same in tensor operations.
 
-A form computes what the method in whose place it stands computes, for all inputs that the method has an answer for.
-It is there while a graph is traced, on the parts of the module at hand; the reference that the graph is compared with
-runs the method itself.
+A form answers what the method in whose place it stands answers, but for rounding, for all inputs that the method has
+an answer for. What nothing that answers is made of may differ: the order of ViLT's patches, and hidden states beside an
+answer that nobody asked for. It is there while a graph is traced, on the parts of the module at hand; the reference
+that the graph is compared with runs the method itself.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MethodType
+from typing import Any
 
 from torch import nn
 
@@ -44,15 +46,23 @@ FORMS: Mapping[str, Mapping[str, str]] = {
 
 @contextmanager
 def tensor_forms(module: nn.Module) -> Iterator[None]:
-    """While it lasts, the parts of the module that have forms use them."""
-    changed: list[tuple[nn.Module, str]] = []
+    """While it lasts, the parts of the module that have forms use them.
+
+    A method of the part's own, as hooks put it over that of the class, stands aside meanwhile and is put back.
+    """
+    changed: list[tuple[dict[str, Any], str, list[Any]]] = []
     try:
         for part in module.modules():
             kind = type(part)
             for name, target in FORMS.get(f"{kind.__module__}:{kind.__qualname__}", {}).items():
-                setattr(part, name, MethodType(import_target(target), part))
-                changed.append((part, name))
+                own = vars(part)
+                form = MethodType(import_target(target), part)
+                changed.append((own, name, [own[name]] if name in own else []))
+                own[name] = form
         yield
     finally:
-        for part, name in changed:
-            delattr(part, name)
+        for own, name, before in changed:
+            if before:
+                (own[name],) = before
+            else:
+                del own[name]

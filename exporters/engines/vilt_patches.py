@@ -29,8 +29,9 @@ def visual_embed(
     mask = nn.functional.interpolate(pixel_mask[:, None].float(), size=(rows, columns)).long()[:, 0]
     side = self.config.image_size // self.config.patch_size
     table = self.position_embeddings[:, 1:].view(side, side, hidden)
-    along_rows = _interpolation(rows, mask[:, :, 0].sum(dim=1), side)
-    along_columns = _interpolation(columns, mask[:, 0, :].sum(dim=1), side)
+    # In float32, whatever the table is: float16 has no room for the places of a fine grid.
+    along_rows = _interpolation(rows, mask[:, :, 0].sum(dim=1), side).to(table.dtype)
+    along_columns = _interpolation(columns, mask[:, 0, :].sum(dim=1), side).to(table.dtype)
     positions = torch.einsum("bhp,pqc->bhqc", along_rows, table)
     positions = torch.einsum("bwq,bhqc->bhwc", along_columns, positions)
 

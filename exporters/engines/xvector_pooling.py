@@ -14,7 +14,8 @@ def forward(self: Any, attention_mask: Tensor | None = None, output_hidden_state
 
     Args:
         attention_mask: int64 [batch, samples], 1 where the sound is: on the left. None: everywhere.
-        output_hidden_states: return what every layer makes.
+        output_hidden_states: return what every layer makes. They are returned unasked too where the embedding is made
+            of all layers, which from transformers 5 on the method keeps to itself.
         inputs: the sound and other options of the base model.
     """
     if attention_mask is None:
@@ -34,10 +35,12 @@ def forward(self: Any, attention_mask: Tensor | None = None, output_hidden_state
     lengths = self._get_tdnn_output_lengths(self._get_feat_extract_output_lengths(attention_mask.sum(dim=1)))
     # As a slice takes them: a negative one is counted from the end.
     lengths = torch.where(lengths < 0, lengths + frames, lengths).clamp(min=0, max=frames)[:, None]
-    real = (torch.arange(frames, device=states.device)[None, :] < lengths)[:, :, None].to(states.dtype)
-    mean = (states * real).sum(dim=1) / lengths
-    variance = (((states - mean[:, None, :]) * real) ** 2).sum(dim=1) / (lengths - 1)
-    embeddings = self.feature_extractor(torch.cat([mean, variance.sqrt()], dim=-1))
+    # Sums over all frames and squares may be more than float16 holds, where mean and spread are not.
+    wide = states.to(torch.promote_types(states.dtype, torch.float32))
+    real = (torch.arange(frames, device=states.device)[None, :] < lengths)[:, :, None].to(wide.dtype)
+    mean = (wide * real).sum(dim=1) / lengths
+    variance = (((wide - mean[:, None, :]) * real) ** 2).sum(dim=1) / (lengths - 1)
+    embeddings = self.feature_extractor(torch.cat([mean, variance.sqrt()], dim=-1).to(states.dtype))
     return sys.modules[type(self).__module__].XVectorOutput(
         logits=self.classifier(embeddings),
         embeddings=embeddings,
