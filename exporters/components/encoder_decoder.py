@@ -36,6 +36,7 @@ from onnxport.exporters.exportable import Exportable, to_tensors
 from onnxport.exporters.inputs import InputMaker, call_options, make_inputs
 from onnxport.exporters.inputs.decoder_steps import NEW, PAST, Axes, DecoderSteps, Spread
 from onnxport.exporters.inputs.merged_steps import MergedSteps
+from onnxport.exporters.inputs.positions import require_positions
 from onnxport.exporters.inputs.real_steps import RealSteps
 from onnxport.verify.contract import Dim
 
@@ -108,7 +109,8 @@ def divide(checkpoint: Checkpoint) -> Parts:
     """Finds the parts of a checkpoint's model and what they are fed with; runs each once.
 
     Raises:
-        SignatureError: the model has no decoder that reads an encoder's states, or it keeps no cache.
+        SignatureError: the model has no decoder that reads an encoder's states, it keeps no cache, or has no room for a
+            step with one.
         RecipeError: axes that do not fit.
     """
     model: Any = checkpoint.model
@@ -145,6 +147,7 @@ def divide(checkpoint: Checkpoint) -> Parts:
     # A fixed number of tokens is that of the first step, the prompt of a task: further ones have one.
     one = {NEW: 1} if NEW in static else {}
     further = replace(first, floats=seen.cache, real=real.next, static={**static, **one})
+    require_positions(checkpoint.source.architecture, further.longest, further.example, NEW, PAST)
     if static.get(NEW, 1) != 1:
         told = f"{NEW} is {static[NEW]} in {DECODER}, the first step, and 1 in {DECODER_WITH_PAST}, in those after it"
         first = replace(first, notes=(told,))

@@ -11,6 +11,7 @@ import numpy as np
 from onnxport.exporters.axes import axis_range, named_axes
 from onnxport.exporters.exportable import Arrays
 from onnxport.exporters.generation.decoder_loop import PAST, PRESENT, position_ids
+from onnxport.exporters.inputs.positions import require_positions
 from onnxport.exporters.inputs.seed import seeded
 from onnxport.exporters.inputs.text import MASK, TEXTS, TextInputs, text_inputs
 from onnxport.exporters.inputs.token_ids import draw_ids
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 IDS, POSITIONS = "input_ids", "position_ids"
 
-# At trace time: all different and at least 2.
-_EXAMPLE = (2, 7, 5)
+# Rows, new tokens and earlier ones at trace time: all different and at least 2. The second is for few positions.
+_EXAMPLES = ((2, 7, 5), (4, 3, 2))
 # A case should not need more than this for its cache, nor for its logits: 2048 tokens of 150,000 would take 1.2 GB.
 _CACHE_BYTES = 256 * 1024 * 1024
 _LOGITS_BYTES = 256 * 1024 * 1024
@@ -95,7 +96,12 @@ class DecoderInputs:
     @property
     def example(self) -> dict[str, int]:
         axes = (self.axes_named.batch, self.axes_named.sequence, self.axes_named.past)
-        return {axis: self.static.get(axis, size) for axis, size in zip(axes, _EXAMPLE, strict=True)}
+        limit = self.longest_proven
+        found = [
+            {axis: self.static.get(axis, size) for axis, size in zip(axes, sizes, strict=True)} for sizes in _EXAMPLES
+        ]
+        fitting = [sizes for sizes in found if limit is None or sizes[axes[1]] + sizes[axes[2]] <= limit]
+        return fitting[0] if fitting else found[-1]
 
     @property
     def mask(self) -> str:
@@ -187,7 +193,8 @@ class DecoderInputs:
     def _fit(self, batch: int, past: int, new: int) -> tuple[int, int, int]:
         """The sizes with those of static axes in their place, and not longer than the model and the memory allow."""
         axes, limit = self.axes_named, self.longest_proven
-        batch, new = self.static.get(axes.batch, batch), self.static.get(axes.sequence, new)
+        batch = self.static.get(axes.batch, batch)
+        new = self.static.get(axes.sequence, new if limit is None else min(new, limit))
         room = [self._affordable_past(batch), *([] if limit is None else [max(limit - new, 0)])]
         return batch, self.static.get(axes.past, min(past, *room)), new
 
@@ -338,6 +345,7 @@ def decoder_inputs(
         run: runs the model on arrays.
 
     Raises:
+        SignatureError: the decoder has no room for a step with a cache.
         SignatureError, SourceError: as `text_inputs`.
         RecipeError: axes that do not fit.
     """
@@ -354,7 +362,7 @@ def decoder_inputs(
     named, static = named_axes(tokens, recipe)
     (batch, sequence), (_, _, past, _) = named[IDS], named[next(iter(cache))]
     windows = [layer.window for layer in layers if layer.window is not None]
-    return DecoderInputs(
+    maker = DecoderInputs(
         text=text,
         axes_named=DecoderAxes(str(batch), str(sequence), str(past)),
         cache=cache,
@@ -364,6 +372,14 @@ def decoder_inputs(
         static=static,
         run=run,
     )
+    require_positions(
+        checkpoint.source.architecture,
+        maker.longest_proven,
+        maker.example,
+        maker.axes_named.sequence,
+        maker.axes_named.past,
+    )
+    return maker
 
 
 def _real(name: str, batch: int, length: int) -> np.ndarray:

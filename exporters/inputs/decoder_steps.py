@@ -25,6 +25,8 @@ NEW, PAST = "decoder_sequence", "past_decoder_sequence"
 
 # Sizes at trace time: all different, at least 2, and none that text is traced at.
 _EXAMPLE = {"batch": 2, NEW: 3, PAST: 5, "states": 7, "mask": 7}
+# The same of a decoder that has no eight positions.
+_SHORT_EXAMPLE = {**_EXAMPLE, "batch": 4, PAST: 2}
 
 
 @dataclass(frozen=True)
@@ -91,8 +93,10 @@ class DecoderSteps:
 
     @property
     def example(self) -> dict[str, int]:
-        sizes = {self.names.mask: _EXAMPLE["mask"] * self.stride, self.names.states: _EXAMPLE["states"]}
-        sizes |= {self.names.batch: _EXAMPLE["batch"], NEW: _EXAMPLE[NEW], PAST: _EXAMPLE[PAST]}
+        long = self.longest is None or self.longest >= _EXAMPLE[NEW] + _EXAMPLE[PAST]
+        example = _EXAMPLE if long else _SHORT_EXAMPLE
+        sizes = {self.names.mask: example["mask"] * self.stride, self.names.states: example["states"]}
+        sizes |= {self.names.batch: example["batch"], NEW: example[NEW], PAST: example[PAST]}
         return {axis: self.static.get(axis, sizes[axis]) for axis in self.axes}
 
     @property
@@ -141,8 +145,8 @@ class DecoderSteps:
             sizes += [(8, 1, 16, 24), (2, 17, 8, 64)]
         if self.longest is None:
             return sizes
-        longest = self.longest
-        return [(b, min(n, longest), max(min(p, longest - n), 1), s) for b, n, p, s in sizes]
+        room = self.longest - 1  # one position is of an earlier token, at least
+        return [(b, min(n, room), max(min(p, self.longest - n), 1), s) for b, n, p, s in sizes]
 
     def _padded(self, sizes: Mapping[str, int]) -> list[Case]:
         """Random states of which the rows have fewer and fewer real ones, on the right."""

@@ -379,15 +379,41 @@ def _recorded(folder: Path) -> Generation:
 
 def test_few_positions_are_generated_at_as_far_as_they_reach(tmp_path: Path) -> None:
     """Half of a decoder's are for the prompt; of an encoder-decoder's, all but the first."""
-    for folder in (tmp_path / "gpt2", tmp_path / "bart"):
-        folder.mkdir()
-    sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 14, "vocab_size": len(VOCABULARY)}
-    config = transformers.GPT2Config(**sizes, pad_token_id=0, bos_token_id=2, eos_token_id=3)
-    randomise(transformers.GPT2LMHeadModel(config), seed=2).save_pretrained(tmp_path / "gpt2")
-    write_text_model("bart", tmp_path / "bart", max_position_embeddings=8)
-    for folder, steps in ((tmp_path / "gpt2", 7), (tmp_path / "bart", 7)):
-        generation = _recorded(folder)
+    for kind, positions, steps in (("gpt2", 14, 7), ("bart", 8, 7)):
+        generation = _recorded(_few_positions(kind, positions, tmp_path / kind))
         assert generation.steps == generation.top_ids.shape[1] == steps
+
+
+def _few_positions(kind: str, positions: int, folder: Path) -> Path:
+    folder.mkdir()
+    if kind == "bart":
+        write_text_model("bart", folder, max_position_embeddings=positions)
+        return folder
+    sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": positions, "vocab_size": len(VOCABULARY)}
+    config = transformers.GPT2Config(**sizes, pad_token_id=0, bos_token_id=2, eos_token_id=3)
+    randomise(transformers.GPT2LMHeadModel(config), seed=2).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(("kind", "positions"), [("gpt2", 8), ("gpt2", 5), ("bart", 5)])
+def test_few_positions_are_traced_within(kind: str, positions: int, tmp_path: Path) -> None:
+    bundle = export(
+        _few_positions(kind, positions, tmp_path / kind), tmp_path / "out", recipe=Recipe(variants=("base",))
+    )
+    assert bundle.manifest.verification.verdict == "pass"
+    name, axes = ("model", ("sequence", "past_sequence"))
+    if kind == "bart":
+        name, axes = ("decoder_with_past_model", ("decoder_sequence", "past_decoder_sequence"))
+    assert [bundle.component(name).axes[axis].fixed for axis in axes] == [None, None]
+    assert [bundle.component(name).axes[axis].max for axis in axes] == [positions, positions - 1]
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bart"])
+def test_too_few_positions_for_a_step_with_a_cache(kind: str, tmp_path: Path) -> None:
+    source = _few_positions(kind, 3, tmp_path / kind)
+    with pytest.raises(SignatureError, match=r"takes 3 tokens at most \(the length of its position table.*has 5: "):
+        export(source, tmp_path / "out", recipe=Recipe(variants=("base",)))
+    assert not (tmp_path / "out").exists()
 
 
 def test_no_position_for_a_token_is_a_skip_and_not_a_pass_over_nothing(checkpoint: Callable[[str], Path]) -> None:
