@@ -6,6 +6,7 @@ import re
 import shutil
 from importlib import import_module
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import onnx
@@ -151,10 +152,12 @@ def test_global_attention_is_asked_of_every_graph_that_has_it(
 ) -> None:
     """No tokenizer puts a 2 into a mask: without cases of their own, weights that are read for it alone may be any."""
     source, name, out = led, "encoder_model", tmp_path / "out"
+    variants: tuple[Literal["base", "optimized"], ...] = ("base",)
     if kind == "fill-mask":
         source, name = tmp_path / "source", "model"
+        variants = ("base", "optimized")
         write("longformer", kind, source)
-    bundle = export(source, out, recipe=Recipe(suite="quick"))
+    bundle = export(source, out, recipe=Recipe(suite="quick", variants=variants))
     asked = ["--against", str(source), "--suite", "quick", "--quiet"]
     file = shutil.copy(out / f"{name}.onnx", tmp_path / f"{name}.onnx")
     assert run(["verify", str(file), *asked]) == 0
@@ -162,7 +165,7 @@ def test_global_attention_is_asked_of_every_graph_that_has_it(
     capsys.readouterr()
     assert run(["verify", str(file), *asked]) == 1
     assert "global.mixed" in capsys.readouterr().out
-    for variant in ("base", "optimized"):
+    for variant in variants:
         planted = Path(shutil.copytree(out, tmp_path / variant))
         _seven(planted / bundle.component(name).variants[variant].file)
         seal(planted, load_bundle(planted).manifest)
