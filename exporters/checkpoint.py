@@ -14,6 +14,7 @@ from torch import nn
 from onnxport.exporters.errors import SourceError
 from onnxport.exporters.hub_options import HubOptions, require_no_code
 from onnxport.exporters.manifest import Source
+from onnxport.exporters.own_code import require_own_class, require_readable_map
 from onnxport.exporters.preprocessing import Processors, load_processors
 from onnxport.exporters.recipe import Recipe
 from onnxport.exporters.source import CheckpointFolder, hash_weights, weight_files
@@ -33,6 +34,7 @@ class Checkpoint:
         task, head: what it is exported for, and the class that was loaded for it.
         model: transformers' model, in eval mode and in the recipe's dtype.
         missing: names of the parameters for which the checkpoint has no weights.
+        notes: what a person should know of how it was loaded.
         processors: what makes its inputs.
         source: what bundle.json says of it.
         recipe: what is to be made of it.
@@ -44,6 +46,7 @@ class Checkpoint:
     head: Head
     model: nn.Module
     missing: Set[str]
+    notes: tuple[str, ...]
     processors: Processors
     source: Source
     recipe: Recipe
@@ -75,6 +78,9 @@ def load_checkpoint(folder: CheckpointFolder, recipe: Recipe, hub: HubOptions) -
     with ThreadPoolExecutor(1) as beside:  # hashing lets go of the interpreter lock, and loading takes longer
         weights_sha256 = beside.submit(hash_weights, folder.path)
         model, missing = _load_model(folder, config, head, recipe, hub)
+    notes: tuple[str, ...] = ()
+    if not hub.trust_remote_code:
+        notes = require_own_class(model, getattr(config, "auto_map", None), head.auto_class, folder.label)
     source = Source(
         model=folder.label,
         revision=folder.revision,
@@ -83,7 +89,7 @@ def load_checkpoint(folder: CheckpointFolder, recipe: Recipe, hub: HubOptions) -
         task=task.name,
         weights_sha256=weights_sha256.result(),
     )
-    return Checkpoint(folder, config, task, head, model, missing, processors, source, recipe)
+    return Checkpoint(folder, config, task, head, model, missing, notes, processors, source, recipe)
 
 
 def _load_config(folder: CheckpointFolder, hub: HubOptions) -> Any:
@@ -94,6 +100,7 @@ def _load_config(folder: CheckpointFolder, hub: HubOptions) -> Any:
     except Exception as e:
         require_no_code(e, folder.label)
         raise SourceError(f"config.json of {folder.label} cannot be read: {_reason(e)}") from e
+    require_readable_map(getattr(config, "auto_map", None), "config.json", folder.label)
     return config
 
 
@@ -120,7 +127,9 @@ def _load_model(
         )
     except Exception as e:
         require_no_code(e, folder.label)
-        raise SourceError(f"the weights of {folder.label} cannot be loaded: {_reason(e)}") from e
+        code = hub.trust_remote_code and getattr(config, "auto_map", None)
+        loaded = f"{folder.label}, with Python code of its own," if code else f"the weights of {folder.label}"
+        raise SourceError(f"{loaded} cannot be loaded: {_reason(e)}") from e
     _require_fitting(folder, model, info["mismatched_keys"])
     model.eval()
     return model, set(info["missing_keys"])

@@ -48,7 +48,8 @@ _SENTENCE_NAMES = {"token_embeddings": "last_hidden_state"}
 _QUANTISED_OPS = frozenset(
     {"DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv"}
 )
-
+# Of all numbers in the weights: a file with fewer 8-bit ones is judged by its floating-point weights.
+_QUANTISED_SHARE = 0.1
 
 MakeResult = Callable[..., CheckResult]
 
@@ -183,6 +184,11 @@ def _require_known_inputs(facts: FileFacts, exportable: Exportable, source: str)
 
 def _require_cache(facts: FileFacts, exportable: Exportable) -> None:
     choice = exportable.choice
+    if choice is not None and choice.condition not in {spec.name for spec in facts.inputs}:
+        raise VerificationError(
+            f"{facts.path.name} has no input {choice.condition}, by which a merged decoder chooses between its halves; "
+            f"if it is one of them, give --component {choice.if_false} or {choice.if_true}"
+        )
     if choice is not None and (constant := placeholders(facts.path, choice)):
         raise VerificationError(
             f"{facts.path.name} gives {constant[0]} as a constant in steps with a cache, as Optimum writes it; "
@@ -306,9 +312,12 @@ def _in_types_of(facts: FileFacts, case: Case) -> Case:
 
 
 def _precision(facts: FileFacts) -> str:
-    if any(op.rpartition(":")[2] in _QUANTISED_OPS for op in facts.ops):
-        return "int8"
     sizes = facts.weights.bytes_by_dtype
+    whole = sizes.get("int8", 0) + sizes.get("uint8", 0)
+    numbers = whole + sizes.get("float32", 0) / 4 + sizes.get("float16", 0) / 2
+    computes = any(op.rpartition(":")[2] in _QUANTISED_OPS for op in facts.ops)
+    if computes and whole >= _QUANTISED_SHARE * numbers:
+        return "int8"
     return "float16" if sizes.get("float16", 0) > sizes.get("float32", 0) else "float32"
 
 

@@ -87,7 +87,7 @@ def load(source: str, recipe: Recipe, hub: HubOptions, *, wanted: str | None = N
     told = check_special_ids(checkpoint) if recorder is not None else ()
     components = split(checkpoint)
     first, exportable = next(iter(components.items()))
-    components = {**components, first: replace(exportable, notes=(*exportable.notes, *told))}
+    components = {**components, first: replace(exportable, notes=(*exportable.notes, *checkpoint.notes, *told))}
     return Loaded(
         components,
         checkpoint.source,

@@ -214,6 +214,7 @@ def component_subjects(
             required_fusions=recipe.require_fusion if variant == "optimized" else {},
             fusions=entry.fusions,
             invariants=component.invariants,
+            plants_faults=variant == "base",
         )
         for variant, entry in component.variants.items()
     ]

@@ -26,6 +26,8 @@ class Subject:
         required_fusions: operator ("Attention", or "com.microsoft:Attention") to the least number of nodes of it.
         fusions: what was recorded when the file was made: "domain:op" to the number of nodes.
         invariants: relation (`relations.RELATIONS`) to whether the reference keeps it; None: it was not measured.
+        plants_faults: whether faults are planted in it, to see that the cases show them. Once is enough for the
+            variants of one graph: cases and reference are theirs together.
     """
 
     component: str
@@ -38,6 +40,7 @@ class Subject:
     required_fusions: Mapping[str, int] = field(default_factory=dict)
     fusions: Mapping[str, int] = field(default_factory=dict)
     invariants: Mapping[str, Invariant] | None = None
+    plants_faults: bool = True
 
     @property
     def is_onnx(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from shutil import copytree
@@ -15,6 +16,7 @@ import transformers
 from safetensors.numpy import save_file
 
 from onnxport.exporters import export, load_bundle
+from onnxport.exporters.checkpoint import load_checkpoint
 from onnxport.exporters.cli.app import run
 from onnxport.exporters.errors import OnnxportError, RecipeError, SourceError, TaskError
 from onnxport.exporters.exportable import Exportable
@@ -346,6 +348,40 @@ def test_a_model_of_the_checkpoints_own_code(
     assert (out / "own_layers.py").read_bytes() == (folder / "own_layers.py").read_bytes()
     assert run(["verify", str(out)]) == 0
     assert transformers.AutoConfig.from_pretrained(out, trust_remote_code=True).vocab_size == known
+
+
+def test_the_class_of_the_checkpoint_is_not_exchanged_for_one_of_transformers(
+    make_checkpoint: MakeCheckpoint, tmp_path: Path
+) -> None:
+    folder = copytree(make_checkpoint("bert", "text-classification"), tmp_path / "bert")
+    (folder / "own.py").write_text("raise SystemExit\n")
+    auto = "AutoModelForSequenceClassification"
+    edit_config(folder, auto_map={auto: "own.OtherModel"}, architectures=["OtherModel"])
+    with pytest.raises(SourceError, match=r"\(own.OtherModel\), which is not run .* pass --trust-remote-code"):
+        load_checkpoint(find_folder(str(folder), HubOptions()), Recipe(), HubOptions())
+    # Many checkpoints still bring what transformers has had for long.
+    edit_config(folder, auto_map={auto: "own.BertForSequenceClassification"})
+    loaded = load_checkpoint(find_folder(str(folder), HubOptions()), Recipe(task="text-classification"), HubOptions())
+    assert "code of its own for BertForSequenceClassification, which was not run" in loaded.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("auto_map", "told"),
+    [
+        (["own.Model"], "auto_map in config.json of bert is a list; expected an object"),
+        ({"AutoModel": "../elsewhere/own.Model"}, "has '../elsewhere/own.Model' for AutoModel; expected a class in a"),
+        ({"AutoModel": "own"}, "has 'own' for AutoModel; expected a class in a Python file"),
+        ({"AutoModel": 3}, "has 3 for AutoModel; expected a class in a Python file"),
+    ],
+)
+def test_names_of_code_that_cannot_be_read(
+    make_checkpoint: MakeCheckpoint, tmp_path: Path, auto_map: object, told: str
+) -> None:
+    folder = copytree(make_checkpoint("bert"), tmp_path / "bert")
+    edit_config(folder, auto_map=auto_map)
+    for hub in (HubOptions(), HubOptions(trust_remote_code=True)):
+        with pytest.raises(SourceError, match=re.escape(told)):
+            load_checkpoint(find_folder(str(folder), hub), Recipe(), hub)
 
 
 def test_code_outside_of_the_checkpoint_is_not_its_own(tmp_path: Path) -> None:

@@ -134,6 +134,13 @@ def test_a_merged_decoder_that_hands_no_cache_on_is_refused(t5: Path, tmp_path: 
         verified(path, t5 / "source")
 
 
+def test_half_of_a_merged_decoder_is_none(t5: Path, tmp_path: Path) -> None:
+    shutil.copy(t5 / "out" / "decoder_model.onnx", tmp_path / "decoder_model_merged.onnx")
+    told = "has no input use_cache_branch, by which .* give --component decoder_model or decoder_with_past_model"
+    with pytest.raises(VerificationError, match=told):
+        verified(tmp_path / "decoder_model_merged.onnx", t5 / "source")
+
+
 def row(table: tuple[TinyModel, ...], architecture: str) -> TinyModel:
     return next(one for one in table if one.architecture == architecture)
 

@@ -246,6 +246,23 @@ def test_another_checkpoint_fails(make_file: FileMaker, make_checkpoint: Callabl
     assert verified(make_file(), other).verdict == "fail"
 
 
+def test_a_quantised_operator_alone_makes_no_quantised_file(make_file: FileMaker, checkpoint: Path) -> None:
+    path = make_file()
+    model = onnx.load(path)
+    zero = onnx.numpy_helper.from_array(np.zeros(1, np.uint8), "one_byte")
+    scale = onnx.numpy_helper.from_array(np.float32(1), "one")
+    model.graph.initializer.extend([zero, scale])
+    model.graph.node.append(onnx.helper.make_node("DequantizeLinear", ["one_byte", "one"], ["unread"]))
+    onnx.save(model, path)
+    assert ask_source(path, str(checkpoint), QUICK, HubOptions()).subject.criterion == FLOAT32
+
+
+def test_faults_are_planted_in_a_file_too(make_file: FileMaker, checkpoint: Path) -> None:
+    report = verified(make_file(), checkpoint, QUICK.model_copy(update={"suite": "full"}))
+    planted = {check.case: check.verdict for check in report.checks if (check.case or "").startswith("power.")}
+    assert planted == dict.fromkeys(("power.mask", "power.swapped", "power.weights"), "pass")
+
+
 def test_the_criterion_is_that_of_the_precision(make_checkpoint: Callable[..., Path], tmp_path: Path) -> None:
     source = str(make_checkpoint("bert", num_hidden_layers=1))  # float16 adds up over layers of weights this large
     bundle = export(source, tmp_path / "out", recipe=Recipe(variants=("fp16", "int8")), verify=False)

@@ -20,7 +20,6 @@ from onnxport.verify.runners import OrtRunner, Runner
 from onnxport.verify.trial import Trial
 
 _ID = "outputs.sensitive"
-_VARIANT = "base"  # once for a bundle: the cases and the reference are the same for all of its variants
 
 Inputs = Mapping[str, np.ndarray]
 
@@ -28,10 +27,10 @@ Inputs = Mapping[str, np.ndarray]
 def check_power(probe: Probe) -> list[CheckResult]:
     """A changed weight, two inputs exchanged and a mask of ones are each seen in some case on which the graph agrees.
 
-    One result for each fault, skipped where there is nothing to plant it in. Of a bundle, only `base` is asked. Opens
-    sessions of its own, one after the other.
+    One result for each fault, skipped where there is nothing to plant it in; none for a subject in which no faults are
+    planted. Opens sessions of its own, one after the other.
     """
-    if probe.subject.variant != _VARIANT:
+    if not probe.subject.plants_faults:
         return []
     agreeing = {one.case for one in probe.trial.outcomes if one.comparisons and all(c.agrees for c in one.comparisons)}
     cases = [case for case in probe.trial.cases if case.name in agreeing]

@@ -56,7 +56,7 @@ def test_a_graph_that_is_wrong_already_proves_nothing(build, probe_of) -> None:
 
 
 def test_other_variants_are_not_asked(build, probe_of) -> None:
-    assert ask(probe_of(build(), variant="optimized")) == {}
+    assert ask(probe_of(build(), plants_faults=False)) == {}
 
 
 def test_without_padding(build, probe_of, cases) -> None:
