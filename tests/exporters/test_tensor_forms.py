@@ -111,6 +111,7 @@ def test_the_same_of_an_encoder_that_a_decoder_reads(led: Path, kind: str, lengt
 
 
 def test_an_encoder_with_windows_and_its_decoder_generate(led: Path, tmp_path: Path) -> None:
+    """From a text: `generate` of transformers 4 hides tokens with global attention from the decoder."""
     bundle = export(led, tmp_path / "out", recipe=Recipe(variants=("base",)))
     encoder = bundle.component("encoder_model")
     assert encoder.engine == "torchscript"
