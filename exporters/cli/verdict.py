@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from onnxport.exporters.cli.console import Console
 from onnxport.verify.reports.latency import how, timed
-from onnxport.verify.reports.outline import WHOLE_BUNDLE, allowed, counts, family, loose, together, worst
+from onnxport.verify.reports.outline import (
+    WHOLE_BUNDLE,
+    allowed,
+    case_of,
+    counts,
+    family,
+    judges_decisions,
+    loose,
+    together,
+    worst,
+)
 
 if TYPE_CHECKING:
     from onnxport.verify.report import CheckResult, Report
@@ -21,10 +31,11 @@ _SKIP_WIDTH = 100
 _STATISTICS = {
     "worst cosine": "min_cosine",
     "worst SQNR, dB": "sqnr_db",
-    "decisions kept": "argmax_agreement",
-    "top k kept": "topk_agreement",
 }
 """Row of the table to the number whose smallest value it shows."""
+
+_DECISIONS = {"decisions kept": "argmax_agreement", "top k kept": "topk_agreement"}
+"""The same of numbers that are over all cases together."""
 
 _STYLE = {"pass": "green", "fail": "bold red", "skip": "dim", "": ""}
 
@@ -83,10 +94,12 @@ def _show_table(console: Console, title: str, checks: Sequence[CheckResult]) -> 
     for name in families:
         verdicts = [together([check for check in column if family(check) == name]) for column in columns.values()]
         table.add_row(name, *(Text(v, style=_STYLE[v]) for v in verdicts))
-    for name, number in _STATISTICS.items():
-        found = [_smallest(number, column) for column in columns.values()]
-        if any(found):
-            table.add_row(name, *found)
+    pooled = [[check for check in column if judges_decisions(check)] for column in columns.values()]
+    for names, judged in ((_STATISTICS, list(columns.values())), (_DECISIONS, pooled)):
+        for name, number in names.items():
+            found = [_smallest(number, column) for column in judged]
+            if any(found):
+                table.add_row(name, *found)
     table.add_row("worst ratio", *map(_worst_ratio, columns.values()))
     overall = map(together, columns.values())
     table.add_row("verdict", *(Text(v, style=_STYLE[v]) for v in overall), style="bold")
@@ -141,7 +154,7 @@ def _failures(checks: Sequence[CheckResult]) -> Iterator[str]:
     for name, failed in groups.items():
         worst_first = sorted(failed, key=lambda check: -(check.worst_ratio or 0))
         for check in worst_first[:_FAILURES_AT_ONCE]:
-            case = ", ".join(filter(None, (check.case, check.output)))
+            case = ", ".join(filter(None, (case_of(check), check.output)))
             yield f"FAIL {name}{f' ({case})' if case else ''}: {check.detail}"
         if len(failed) > _FAILURES_AT_ONCE:
             yield f"FAIL {name}: {len(failed) - _FAILURES_AT_ONCE} more like this; --json lists them all"

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from onnxport.exporters.cli.console import Console
 from onnxport.exporters.cli.verdict import show_report
+from onnxport.verify import Case, Recorded, verify
 from onnxport.verify.report import CheckResult, Latency, Report
+from onnxport.verify.reports.html_page import to_html
 from onnxport.verify.tolerance import FLOAT32, Statistics, Tolerance
 
 
@@ -120,11 +123,13 @@ def test_statistics_have_rows_of_their_own(capsys: pytest.CaptureFixture[str]) -
             "pass",
             "int8",
             compared=1,
+            case="a",
             min_cosine=0.97,
-            argmax_agreement=1.0,
+            argmax_agreement=0.5,
             sqnr_db=20.5,
             **thresholds,
         ),
+        check("outputs.match", "pass", "int8", output="y", argmax_agreement=1.0, topk_agreement=0.75, **thresholds),
         check(
             "outputs.match",
             "pass",
@@ -133,7 +138,7 @@ def test_statistics_have_rows_of_their_own(capsys: pytest.CaptureFixture[str]) -
             case="b",
             min_cosine=0.95,
             rms_error=0.1,
-            topk_agreement=0.75,
+            topk_agreement=0.25,
             **thresholds,
         ),
     )
@@ -144,6 +149,25 @@ def test_statistics_have_rows_of_their_own(capsys: pytest.CaptureFixture[str]) -
     assert re.search(r"^top k kept +0\.75 *$", text, re.MULTILINE)
     assert "allowed in base: |difference| <= 0.0001 + 0.001 * |reference|\n" in text
     assert "allowed in int8: cosine >= 0.9, RMS error <= 0.5, decisions kept >= 0.9\n" in text
+
+
+def test_a_case_that_loses_decisions_does_not_look_like_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of ten decisions, a case each, nine are kept: that is what is allowed, and no ratio is above 1."""
+    criterion = Statistics(min_cosine=0.5, max_rms_error=0.9, min_argmax_agreement=0.9, decisions={"y": -1})
+    cases = [Case(f"case {number}", {"x": np.array([number])}) for number in range(10)]
+    kept, lost = np.array([[3.0, 2.0]], np.float32), np.array([[2.0, 3.0]], np.float32)
+    reference = Recorded("reference", {case.name: {"y": kept} for case in cases})
+    candidate = Recorded("int8", {case.name: {"y": lost if case.name == "case 7" else kept} for case in cases})
+    report = verify(reference, candidate, cases, criterion)
+    assert report.verdict == "pass"
+    show_report(Console(), report)
+    told = capsys.readouterr().out
+    assert re.search(r"^decisions kept +0\.9 *$", told, re.MULTILINE)
+    assert re.search(r"^worst ratio +1 *$", told, re.MULTILINE)
+    page = to_html(report)
+    assert ' fail">' not in page
+    assert "<span>all cases</span>" in page
+    assert "<td>all cases, y</td>" in page
 
 
 def test_latencies_have_a_table_for_each_component(capsys: pytest.CaptureFixture[str]) -> None:

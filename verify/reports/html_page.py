@@ -13,6 +13,7 @@ from onnxport.verify.reports.outline import (
     Section,
     allowance_used,
     allowed,
+    case_of,
     counts,
     failures,
     family,
@@ -214,7 +215,7 @@ def _folded(title: str, content: str) -> str:
 
 
 def _case(check: CheckResult) -> str:
-    return ", ".join(_text(part) for part in (check.case, check.output) if part)
+    return ", ".join(_text(part) for part in (case_of(check), check.output) if part)
 
 
 def _label(name: str) -> str:

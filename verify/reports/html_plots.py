@@ -13,7 +13,7 @@ from html import escape
 from statistics import median
 from typing import TYPE_CHECKING
 
-from onnxport.verify.reports.outline import Section, allowance_used
+from onnxport.verify.reports.outline import Section, allowance_used, case_of
 from onnxport.verify.reports.printable import number, single_line
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def _by_output(measured: Sequence[tuple[Section, _Measured]], axis: Axis, series
     for section, points in measured:
         for ratio, check in points:
             chart = (section.component, check.output, check.id if check.output else "")
-            row = check.case or "" if check.output else ", ".join(filter(None, (check.id, check.case)))
+            row = case_of(check) or "" if check.output else ", ".join(filter(None, (check.id, check.case)))
             points_of = charts.setdefault(chart, {}).setdefault(row, [])
             points_of.append((ratio, series[section.variant or section.title]))
     several = len({component for component, _, _ in charts if component}) > 1

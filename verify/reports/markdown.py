@@ -12,6 +12,7 @@ from onnxport.verify.reports.outline import (
     Section,
     allowance_used,
     allowed,
+    case_of,
     counts,
     failures,
     family,
@@ -144,7 +145,7 @@ def _place(check: CheckResult) -> str:
 
 
 def _case(check: CheckResult) -> str:
-    return ", ".join(_code(part) for part in (check.case, check.output) if part)
+    return ", ".join(_code(part) for part in (case_of(check), check.output) if part)
 
 
 def _largest_errors(found: Sequence[Section]) -> list[str]:

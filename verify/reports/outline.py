@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 WHOLE_BUNDLE = "bundle"
 """Title of the section of checks that concern no single variant."""
 
+ALL_CASES = "all cases"
+"""What stands for the case of a check that takes the decisions of all cases together."""
+
 _FIRST = ("base", "optimized")
 _AGAINST_REFERENCE = ("outputs.match", "golden.match")
 _NOT_NUMBERS = frozenset({"id", "component", "variant", "case", "output", "verdict", "detail"})
@@ -64,6 +67,21 @@ def together(checks: Sequence[CheckResult]) -> str:
     return next((verdict for verdict in ("fail", "pass", "skip") if verdict in verdicts), "")
 
 
+def judges_decisions(check: CheckResult) -> bool:
+    """Whether the verdict of a check rests on the decisions that were kept.
+
+    A comparison of values, which has its cosine, only tells of its own: they are judged over all cases together.
+    """
+    return check.min_cosine is None
+
+
+def case_of(check: CheckResult) -> str | None:
+    """Returns what the check was put to: a case, or all of them where their decisions are taken together."""
+    if check.case is None and check.argmax_agreement is not None and judges_decisions(check):
+        return ALL_CASES
+    return check.case
+
+
 def allowance_used(check: CheckResult) -> float | None:
     """How much of the allowed error a check found: up to 1 passes, NaN is infinite. None if it measured no error.
 
@@ -72,15 +90,18 @@ def allowance_used(check: CheckResult) -> float | None:
     """
     if check.worst_ratio is not None:
         return math.inf if math.isnan(check.worst_ratio) else check.worst_ratio
-    shares = (
+    shares: tuple[float | None, ...] = (
         _share(check.min_cosine, check.min_cosine_allowed, best=1.0),
         _share(check.rms_error, check.max_rms_error_allowed, best=0.0),
         _share(_amplitude(check.sqnr_db), _amplitude(check.min_sqnr_db_allowed), best=0.0),
         _share(check.p99_error, check.max_p99_error_allowed, best=0.0),
-        _share(check.argmax_agreement, check.min_argmax_agreement_allowed, best=1.0),
-        _share(check.topk_agreement, check.min_topk_agreement_allowed, best=1.0),
         _share(_lost(check.score_loss), check.max_score_loss_allowed, best=0.0),
     )
+    if judges_decisions(check):
+        shares += (
+            _share(check.argmax_agreement, check.min_argmax_agreement_allowed, best=1.0),
+            _share(check.topk_agreement, check.min_topk_agreement_allowed, best=1.0),
+        )
     known = [share for share in shares if share is not None]
     return max(known) if known else None
 

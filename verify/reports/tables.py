@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from onnxport.verify.report import CheckResult
-from onnxport.verify.reports.outline import Section
+from onnxport.verify.reports.outline import Section, judges_decisions
 from onnxport.verify.reports.printable import number
 
 
@@ -66,7 +66,7 @@ def _statistics(section: Section) -> tuple[str, ...] | None:
     judged = [check for check in section.checks if check.min_cosine_allowed is not None]
     if not judged:
         return None
-    pooled = [check for check in judged if check.case is None]
+    pooled = [check for check in judged if judges_decisions(check)]
     cells = [_worst(name, choose, judged) for name, choose in _STATISTICS.values()]
     return (section.title, *cells, *(_worst(name, min, pooled) for name in _DECISIONS.values()))
 

@@ -53,6 +53,15 @@ def test_a_check_of_a_component_without_a_variant_has_a_section(check: Check) ->
         ({"p99_error": 3.0, "max_p99_error_allowed": 1.5, "rms_error": 0.1, "max_rms_error_allowed": 0.5}, 2.0),
         ({"topk_agreement": 0.6, "min_topk_agreement_allowed": 0.8}, 2.0),
         ({"min_cosine": math.nan, "min_cosine_allowed": 0.9}, math.inf),
+        # What one case keeps is judged with all others: it passes, and its ratio is that of its values.
+        (
+            {"min_cosine": 0.95, "min_cosine_allowed": 0.9, "argmax_agreement": 0, "min_argmax_agreement_allowed": 0.9},
+            0.5,
+        ),
+        (
+            {"min_cosine": 0.95, "min_cosine_allowed": 0.9, "topk_agreement": 0, "min_topk_agreement_allowed": 0.8},
+            0.5,
+        ),
         ({"worst_ratio": math.nan}, math.inf),
         ({"rms_error": 0.1}, None),
     ],

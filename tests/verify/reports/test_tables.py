@@ -14,8 +14,9 @@ Check = Callable[..., CheckResult]
 def report(check: Check, hostile: str = "reviews.csv") -> Report:
     judged = {"variant": "int8", "min_cosine_allowed": 0.9, "compared": 1}
     checks = [
-        check(case="a", min_cosine=0.95, rms_error=0.1, sqnr_db=20.0, p99_abs_diff=0.5, p99_error=0.25, **judged),
+        check(case="a", min_cosine=0.95, rms_error=0.1, sqnr_db=20, p99_abs_diff=0.5, p99_error=0.25, **judged),
         check(case="b", min_cosine=0.97, rms_error=0.2, sqnr_db=13.98, p99_abs_diff=0.25, argmax_agreement=0, **judged),
+        check(case="c", min_cosine=0.99, topk_agreement=0, **judged),
         check(output="logits", argmax_agreement=0.9375, topk_agreement=0.8125, **judged),
         check(variant="base", case="a", worst_ratio=0.1, min_cosine=1.0, rms_error=1e-6, compared=1),
         check(
