@@ -1,10 +1,11 @@
-"""What the README shows works as it stands there: its Python, its recipe and its commands."""
+"""What the README and the pages it leads to show works as it stands there: Python, recipe, commands and links."""
 
 from __future__ import annotations
 
 import re
 import shlex
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,17 +14,20 @@ import pytest
 from onnxport.exporters.cli.app import run
 from onnxport.exporters.recipe_file import parse_recipe
 
-README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parent.parent
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+README = PAGES[0].read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+def blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(scope="module")
 def folder(make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("readme")
     shutil.copytree(make_checkpoint("bert"), folder / "checkpoint")
+    assert run(["export", str(folder / "checkpoint"), str(folder / "out"), "--suite", "quick", "--quiet"]) == 0
     return folder
 
 
@@ -31,12 +35,15 @@ def test_the_python_runs_from_top_to_bottom(folder: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(folder)
     found = blocks("python")
     assert len(found) == 5
+    shapes = []
     for block in found:
         names: dict[str, object] = {}
         exec(compile(block, "README.md", "exec"), names)
         if "report" in names:
             assert names["report"].verdict == "pass"  # type: ignore[attr-defined]
-    assert names["outputs"][0].shape[0] == 2  # type: ignore[index]
+        if "outputs" in names:
+            shapes.append(names["outputs"][0].shape)  # type: ignore[index]
+    assert [shape[0] for shape in shapes] == [2], "one program runs a bundle, on two sentences"
 
 
 def test_the_plain_module_is_exported_with_its_axis(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,6 +52,8 @@ def test_the_plain_module_is_exported_with_its_axis(folder: Path, monkeypatch: p
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(folder)
     assert run(["export", "mine:classifier", "plain", "--suite", "quick", "--quiet"]) == 0
+    monkeypatch.delitem(sys.modules, "mine")
+    assert run(["verify", "plain", "--against", "mine:classifier", "--quiet"]) == 0, "the same weights again"
 
 
 def test_the_recipe_is_one() -> None:
@@ -53,7 +62,9 @@ def test_the_recipe_is_one() -> None:
 
 
 def commands() -> list[list[str]]:
-    lines = [line.partition("#")[0].partition(";")[0] for block in blocks("") for line in block.splitlines()]
+    pages = (README, *(path.read_text(encoding="utf-8") for path in PAGES if path.stem in ("verification", "tasks")))
+    found = [block for page in pages for block in blocks("", page)]
+    lines = [line.partition("#")[0].partition(";")[0] for block in found for line in block.splitlines()]
     return [shlex.split(line)[1:] for line in lines if line.startswith("onnxport ")]
 
 
@@ -64,5 +75,26 @@ def test_the_commands_are_accepted(
     monkeypatch.chdir(tmp_path)
     offline = ["--offline"] if arguments[0] in ("export", "verify", "localize") else []
     assert run([*arguments, *offline, "--json"]) == 0 or re.search(
-        r'"type": "(SourceError|BundleError)"', capsys.readouterr().out
+        r'"type": "(SourceError|BundleError|ModelFileError)"', capsys.readouterr().out
     ), "only what it names is missing"
+
+
+def test_no_two_exports_go_to_one_folder() -> None:
+    """The page can be pasted from top to bottom: an OUT that exists is refused."""
+    targets = [arguments[2] for arguments in commands() if arguments[0] == "export"]
+    assert len(targets) == len(set(targets)) >= 5
+
+
+def anchors(text: str) -> set[str]:
+    """The names that GitHub gives the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_links_lead_to_a_file_and_a_heading(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", page.read_text(encoding="utf-8"))
+    for path, heading in links:
+        target = page.parent / path if path else page
+        assert target.is_file(), path
+        assert not heading or heading in anchors(target.read_text(encoding="utf-8")), f"{path}#{heading}"
