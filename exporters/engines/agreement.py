@@ -10,6 +10,7 @@ import torch
 from onnx import helper
 from torch import Tensor
 
+from onnxport.exporters.engines.module_scopes import drop_other_metadata
 from onnxport.exporters.engines.weights import reads
 from onnxport.exporters.errors import EngineError, ReadBackError
 from onnxport.exporters.exportable import Exportable, to_tensors
@@ -74,7 +75,7 @@ def sign(model: onnx.ModelProto, contract: GraphContract) -> None:
     del model.graph.value_info[:]
     for node in model.graph.node:
         node.ClearField("doc_string")
-        del node.metadata_props[:]
+        drop_other_metadata(node)
 
 
 def value_info(spec: TensorSpec) -> onnx.ValueInfoProto:

@@ -24,6 +24,7 @@ from onnxport.exporters.engines.agreement import require_agreement, require_inpu
 from onnxport.exporters.engines.by_keyword import ByKeyword
 from onnxport.exporters.engines.export_failure import describe_failure
 from onnxport.exporters.engines.kept_attributes import kept_attributes
+from onnxport.exporters.engines.module_scopes import keep_module_scopes, metadata_survives_conversion
 from onnxport.exporters.engines.transformers_exporters import export_with_transformers, holds_transformers_model
 from onnxport.exporters.engines.weights import attach_weights
 from onnxport.exporters.errors import EngineError, ReadBackError
@@ -86,7 +87,7 @@ def _export(
         spec.name: {i: dim for i, dim in enumerate(spec.shape) if isinstance(dim, str)} for spec in contract.inputs
     }
     opset = contract.opsets[""]
-    with _quiet():
+    with _quiet(), metadata_survives_conversion():
         try:
             if holds_transformers_model(exportable.module):
                 hints = {name: dict.fromkeys(dims, torch.export.Dim.DYNAMIC) for name, dims in named.items()}
@@ -230,7 +231,7 @@ def _optimize(program: onnx_ir.Model, exportable: Exportable) -> None:
     with _quiet():
         try:
             optimizer.optimize_ir(program, should_fold=should_fold)
-            onnx_ir.passes.common.ClearMetadataAndDocStringPass()(program)
+            keep_module_scopes(program)
         except Exception as e:
             told = describe_failure(e, exportable.module, ())
             raise EngineError(

@@ -1,8 +1,7 @@
 """Which value of a traced graph is the output of which module.
 
-TorchScript names nodes after the modules in whose call they were traced:
-`/model/bert/encoder/layer.0/attention/self/query/MatMul`. A module's output is the last value of its scope that is read
-outside of it. Every module of which that cannot be said for certain is left out; those inside it are not.
+A module's output is the last value that the nodes of its call compute and others read. Every module of which that
+cannot be said for certain is left out; those inside it are not.
 """
 
 from __future__ import annotations
@@ -11,13 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import onnx
 
+from onnxport.exporters.localization.calls import nodes_of_calls
 from onnxport.exporters.localization.layers import LayerOutput
 from onnxport.verify.dissection import Dissection
-
-_ROOT = "model"
-"""What the engine's wrapper calls the module."""
 
 
 @dataclass(frozen=True)
@@ -58,19 +54,15 @@ class Scopes:
     """The modules of one model against its traced graph.
 
     Args:
-        base: the graph as exported, whose names are the engine's.
+        base: the graph as exported, with what the engine left on its nodes.
         layers: what `record_layers` returned.
     """
 
     def __init__(self, base: Dissection, layers: Sequence[LayerOutput]) -> None:
         self._base = base
-        inside: dict[str, set[int]] = {}
-        for number, node in enumerate(base.nodes):
-            for scope in _scopes(node):
-                inside.setdefault(scope, set()).add(number)
         self._candidates: list[tuple[LayerOutput, list[str]]] = []
-        for layer, scope in _calls(layers, inside).items():
-            values = self._leaving(inside[scope])
+        for layer, numbers in nodes_of_calls(base.nodes, layers).items():
+            values = self._leaving(numbers)
             if values and layer.arrays:
                 self._candidates.append((layer, values))
 
@@ -112,49 +104,3 @@ class Scopes:
             for value in self._base.nodes[number].output
             if value in outputs or not scope.issuperset(self._base.readers.get(value, ()))
         ]
-
-
-def _scopes(node: onnx.NodeProto) -> list[str]:
-    """`/model/a`, `/model/a/b` for a node `/model/a/b/MatMul`."""
-    if not node.name.startswith("/"):
-        return []
-    parts = node.name.split("/")[:-1]
-    return ["/".join(parts[:end]) for end in range(2, len(parts) + 1)]
-
-
-def _calls(layers: Sequence[LayerOutput], inside: Mapping[str, set[int]]) -> dict[LayerOutput, str]:
-    """Maps calls of modules to their scopes; innermost first, as the calls ended.
-
-    A module's later calls have a number behind its name, but modules inside it count for themselves: of a module that
-    has some and is called again, the scope holds only a part.
-    """
-    calls: dict[str, list[LayerOutput]] = {}
-    for layer in layers:
-        calls.setdefault(_scope(layer.path), []).append(layer)
-    found: dict[LayerOutput, str] = {}
-    for layer in layers:
-        scope = _scope(layer.path)
-        same = calls[scope]
-        if len(same) == 1:
-            names = [scope]
-        else:
-            names = [scope, *(f"{scope}_{number}" for number in range(1, len(same)))]
-            composite = any(other.startswith(f"{name}/") for name in names for other in inside)
-            if composite or any(name in calls for name in names[1:]) or f"{scope}_{len(same)}" in inside:
-                continue
-        if all(name in inside for name in names):
-            found[layer] = names[same.index(layer)]
-    return found
-
-
-def _scope(path: Sequence[str]) -> str:
-    return "".join(f"/{_component(f'{_ROOT}.{name}' if name else _ROOT)}" for name in path)
-
-
-def _component(name: str) -> str:
-    """The last part of a module's full name; with those before it, while it starts with a number (in a ModuleList)."""
-    parts = name.split(".")
-    start = len(parts) - 1
-    while start and parts[start].isdecimal():
-        start -= 1
-    return ".".join(parts[start:])
