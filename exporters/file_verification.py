@@ -15,11 +15,13 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from onnxport.exporters.environment import installed_version
 from onnxport.exporters.errors import SignatureError
 from onnxport.exporters.exportable import EXTRA_OUTPUTS, Arrays, Exportable, to_tensors
 from onnxport.exporters.fewer_inputs import without_inputs
 from onnxport.exporters.hub_options import HubOptions
 from onnxport.exporters.loading import Loaded, load
+from onnxport.exporters.manifest import Source
 from onnxport.exporters.merged_placeholders import placeholders
 from onnxport.exporters.named_graph import component_of_file, named_graph
 from onnxport.exporters.onnx_facts import FileFacts, read_facts
@@ -32,7 +34,7 @@ from onnxport.exporters.verification import only, require_provider
 from onnxport.verify.cases import Case
 from onnxport.verify.contract import AxisRange, Dim, GraphContract, TensorSpec
 from onnxport.verify.errors import VerificationError
-from onnxport.verify.report import CheckResult, Report
+from onnxport.verify.report import CheckResult, Report, Verified
 from onnxport.verify.runners import CPU, Recorded, Runner
 from onnxport.verify.subject import Subject
 from onnxport.verify.suites import in_suite, measures_noise
@@ -68,6 +70,7 @@ class FileQuestion:
     recording: Recording
     names: tuple[CheckResult, ...]
     suite: str
+    source: Source
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -131,7 +134,7 @@ def ask_source(
             f"the --component that the file was made from ({e})"
         ) from e
     outputs = _matched_outputs(facts, contract, asked)
-    cases = only(exportable.cases(recipe.suite), case, f"suite {recipe.suite}")
+    cases = only(exportable.cases(recipe.suite), case, f"suite {recipe.suite} has")
     recording = record(exportable, cases, _silent, exportable.left_out(recipe.suite) if case is None else {})
     if in_suite("rows.independent", recipe.suite):
         recording = with_invariants(recording, exportable, contract, recipe)
@@ -154,6 +157,7 @@ def ask_source(
         recording=replace(recording, runner=_renamed(recording.runner, outputs)),
         names=(*_check_names(result, facts, contract, outputs, lacking), _check_axes(result, facts, contract, outputs)),
         suite=recipe.suite,
+        source=loaded.source,
     )
 
 
@@ -163,7 +167,16 @@ def verify_file(question: FileQuestion) -> Report:
     found = verify_subject(subject, recording.runner, question.cases, suite=question.suite)
     own = [check for check in found if check.id not in _ANSWERED_HERE]
     checks = [*question.names, *recording.checks, *own]
-    return Report.of(checks, subject.criterion, provider=subject.provider)
+    source, used = question.source, ("onnxport", "torch", "transformers")
+    verified = Verified(
+        name=subject.path.name,
+        model=source.model,
+        architecture=source.architecture,
+        task=source.task,
+        suite=question.suite,
+        versions={package: version for package in used if (version := installed_version(package)) is not None},
+    )
+    return Report.of(checks, subject.criterion, provider=subject.provider, subject=verified)
 
 
 def _silent(done: int, total: int) -> None:

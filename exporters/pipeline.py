@@ -25,7 +25,7 @@ from onnxport.exporters.tokenizer_evidence import check_tokenizer, record_tokeni
 from onnxport.exporters.toolchain import toolchain
 from onnxport.exporters.variants import KINDS
 from onnxport.exporters.variants.child import Children
-from onnxport.exporters.verification import component_subjects
+from onnxport.exporters.verification import component_subjects, verified
 from onnxport.verify import Report
 from onnxport.verify.report import CheckResult
 from onnxport.verify.suites import in_suite
@@ -93,7 +93,7 @@ def export(
         while verify and any(component.failed and component.engines[1:] for component in components):
             _try_next_engine(place, str(source), hub, components)
         manifest = _manifest(recipe.model_copy(update={"task": origin.source.task}), origin, components)
-        report = _report(place, origin, components, hub) if verify else None
+        report = _report(place, origin, components, hub, manifest) if verify else None
         with progress.stage("Bundle") as stage:
             if report is not None:
                 (staging.path / REPORT).write_text(report.to_json(), encoding="utf-8")
@@ -113,7 +113,8 @@ def _failed(report: Report, staging: Staging, out: str | os.PathLike[str]) -> Ve
         told = f"the failed bundle is in {kept.name}"
     except (BundleError, OSError) as e:
         told = f"the failed bundle could not be kept: {e}"
-    return VerificationFailed(f"{_summary(report)}; {out} is as it was, {told}", report=report, path=kept)
+    untouched = f"{out} is as it was" if Path(out).exists() else f"{out} was not written"
+    return VerificationFailed(f"{_summary(report)}; {untouched}, {told}", report=report, path=kept)
 
 
 def _trace_all(
@@ -213,7 +214,9 @@ def _manifest(recipe: Recipe, origin: _Origin, components: Sequence[ComponentExp
     )
 
 
-def _report(place: Workplace, origin: _Origin, components: Sequence[ComponentExport], hub: HubOptions) -> Report:
+def _report(
+    place: Workplace, origin: _Origin, components: Sequence[ComponentExport], hub: HubOptions, manifest: Manifest
+) -> Report:
     """What was found of every component, and of the tokenizer."""
     checks: list[CheckResult] = []
     if origin.tokenizer is not None and in_suite("tokenizer.match", place.recipe.suite):
@@ -229,7 +232,7 @@ def _report(place: Workplace, origin: _Origin, components: Sequence[ComponentExp
         ]
         with place.progress.stage("Verify greedy generation"):
             checks += check_generation(graphs, list(entries), generation)
-    return Report.of(checks, place.recipe.tolerance)
+    return Report.of(checks, place.recipe.tolerance, subject=verified(manifest, place.recipe.suite))
 
 
 def _keep_apart(source: Path, out: Path) -> None:

@@ -161,7 +161,7 @@ def answers_of_source(
             f"{', '.join(bundle.manifest.components)}; give the source that the bundle was made from"
         )
     by_component = {name: exportable.cases(recipe.suite) for name, exportable in loaded.components.items()}
-    chosen = only([one for cases in by_component.values() for one in cases], case, f"suite {recipe.suite}")
+    chosen = only([one for cases in by_component.values() for one in cases], case, f"suite {recipe.suite} has")
     recordings = {
         name: _record_component(
             bundle.component(name),

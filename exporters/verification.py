@@ -27,7 +27,7 @@ from onnxport.verify.errors import ProviderError, SessionError, VerificationErro
 from onnxport.verify.golden import load_golden
 from onnxport.verify.inspection import without_folder
 from onnxport.verify.latency import measure_latency
-from onnxport.verify.report import CheckResult, Latency, Report
+from onnxport.verify.report import CheckResult, Latency, Report, Verified
 from onnxport.verify.runners import CPU
 from onnxport.verify.subject import Subject
 from onnxport.verify.suites import in_suite, require_suite
@@ -90,7 +90,23 @@ def verify_bundle(
                 checks += check_subject(subject, recording, suite)
     if generates(suite) and case is None:
         checks += _check_generation(bundle, asked, generation)
-    return Report.of(checks, _tolerance(bundle.manifest.recipe, rtol, atol), provider=provider)
+    of = verified(bundle.manifest, suite, name=bundle.path.resolve().name)
+    return Report.of(checks, _tolerance(bundle.manifest.recipe, rtol, atol), provider=provider, subject=of)
+
+
+def verified(manifest: Manifest, suite: str, *, name: str | None = None) -> Verified:
+    """Returns what a report of a bundle is of; `name`: of its folder, None for the report in it."""
+    source, made = manifest.source, manifest.toolchain
+    versions = {"onnxport": made.onnxport, "torch": made.torch, "transformers": made.transformers}
+    return Verified(
+        name=name,
+        model=source.model,
+        architecture=source.architecture,
+        task=source.task,
+        engine=made.engine,
+        suite=suite,
+        versions={package: version for package, version in versions.items() if version},
+    )
 
 
 def measure_bundle_latency(
@@ -101,30 +117,34 @@ def measure_bundle_latency(
     variants: Collection[str] | None = None,
     case: str | None = None,
     provider: str | None = None,
-) -> list[Latency]:
+) -> tuple[list[Latency], list[str]]:
     """Times every variant on some of the cases that it is verified with (`measure_latency`).
 
     Args:
-        stage: is told of what could not be timed; that it does not load, or that its golden tensors cannot be read, is
-            a failed check of `verify_bundle`.
+        stage: is told how far it is.
         bundle, recordings, variants, case, provider: as in `verify_bundle`.
+
+    Returns:
+        What was measured, and a sentence for each variant that could not be timed, as a note of the report; that it
+        does not load, or that its golden tensors cannot be read, is a failed check of `verify_bundle`.
 
     Raises:
         BundleError: there is no such variant.
     """
     asked = subjects(bundle.path, bundle.manifest, variants, provider=provider or CPU)
     measured: list[Latency] = []
+    notes: list[str] = []
     for done, subject in enumerate(asked):
         stage.advance(done, len(asked))
         try:
             cases = _cases(bundle, subject.component, recordings, case)
             if not cases:
-                stage.note(f"{subject.component} {subject.variant} was not timed: there are no cases to run it on")
+                notes.append(f"{subject.component} {subject.variant} was not timed: there are no cases to run it on")
                 continue
             measured += measure_latency(subject, cases)
         except (SessionError, VerificationError) as e:
-            stage.note(f"{subject.component} {subject.variant} was not timed: {e}")
-    return measured
+            notes.append(f"{subject.component} {subject.variant} was not timed: {e}")
+    return measured, notes
 
 
 def _cases(
@@ -263,12 +283,12 @@ def only(cases: Sequence[Case], name: str | None, where: str) -> list[Case]:
     """Returns the case of that name, or all of them for None.
 
     Raises:
-        VerificationError: there is none; `where` says what was looked through.
+        VerificationError: there is none; `where` says what was looked through ("the suite has").
     """
     chosen = [case for case in cases if name in (None, case.name)]
     if not chosen:
         raise VerificationError(
-            f"{where} has no case {name!r}; {expected_one_of(str(name), [case.name for case in cases])}"
+            f"{where} no case {name!r}; {expected_one_of(str(name), [case.name for case in cases])}"
         )
     return chosen
 
@@ -284,7 +304,7 @@ def _require_golden(bundle: Bundle, case: str | None) -> None:
         )
     if case is not None:
         paths = [bundle.path / component.golden for component in components.values() if component.golden is not None]
-        only([one for path in paths for one in load_golden(path)[0]], case, "the golden tensors")
+        only([one for path in paths for one in load_golden(path)[0]], case, "the golden tensors have")
 
 
 def _check_manifest(bundle: Bundle) -> CheckResult:

@@ -137,17 +137,41 @@ class Latency(Model):
     p90_ms: Milliseconds
 
 
+class Verified(Model):
+    """What a report is of: names and versions, no paths, so that the same verification gives the same bytes.
+
+    Attributes:
+        name: of the bundle's folder, or of the file; None: the report stored in a bundle, which may be renamed.
+        model: where it came from: a Hub id, a folder's name or "package.module:factory".
+        architecture: class of the PyTorch model.
+        engine: what made the graphs; None: unknown.
+        suite: whose checks were put.
+        versions: package to version, of what made the graphs, or of what answered for a file.
+    """
+
+    name: str | None = None
+    model: str
+    architecture: str | None = None
+    task: str | None = None
+    engine: str | None = None
+    suite: str | None = None
+    versions: dict[str, str] = Field(default_factory=dict)
+
+
 class Report(Model):
     """All checks of one verification.
 
     `tolerance` is the criterion that was asked for; a check that used another one carries it. `detail` says why the
     verdict is "fail" although no check failed: nothing was compared. `latency` is there if it was asked for; it is
-    another one every time, and no part of the verdict.
+    another one every time, and no part of the verdict. `subject` is what was verified, as far as it is known. `notes`
+    are what a reader of the verdict should know and no check asks, a sentence each without its full stop.
     """
 
     schema_version: Literal[1] = 1
     verdict: Literal["pass", "fail"]
     detail: str | None = None
+    subject: Verified | None = None
+    notes: tuple[str, ...] | None = None
     summary: Summary
     tolerance: Tolerance | Statistics
     environment: dict[str, str]
@@ -156,7 +180,12 @@ class Report(Model):
 
     @classmethod
     def of(
-        cls, checks: Iterable[CheckResult], tolerance: Tolerance | Statistics, *, provider: str | None = None
+        cls,
+        checks: Iterable[CheckResult],
+        tolerance: Tolerance | Statistics,
+        *,
+        provider: str | None = None,
+        subject: Verified | None = None,
     ) -> Report:
         """Judges the checks: "fail" if one failed, or if none compared any values.
 
@@ -164,6 +193,7 @@ class Report(Model):
             checks: in any order; the report sorts them by component, variant, id, case and output.
             tolerance: the criterion that was asked for.
             provider: the execution provider that was used, for `environment`.
+            subject: what was verified.
         """
         ordered = tuple(sorted(checks, key=_order))
         count = {verdict: sum(check.verdict == verdict for check in ordered) for verdict in ("pass", "fail", "skip")}
@@ -172,6 +202,7 @@ class Report(Model):
         return cls(
             verdict="pass" if compared and not count["fail"] else "fail",
             detail=detail,
+            subject=subject,
             summary=Summary(passed=count["pass"], failed=count["fail"], skipped=count["skip"]),
             tolerance=tolerance,
             environment=environment(provider),
@@ -181,6 +212,17 @@ class Report(Model):
     def with_latency(self, measured: Iterable[Latency]) -> Report:
         """Returns the report with what was measured beside the checks; nothing else of it changes."""
         return self.model_copy(update={"latency": tuple(measured)})
+
+    def with_notes(self, notes: Iterable[str]) -> Report:
+        """Returns the report with more notes; nothing else of it changes."""
+        told = (*(self.notes or ()), *notes)
+        return self.model_copy(update={"notes": told}) if told else self
+
+    def with_name(self, name: str) -> Report:
+        """Returns the report of a subject that goes by this name; one without a subject stays as it is."""
+        if self.subject is None:
+            return self
+        return self.model_copy(update={"subject": self.subject.model_copy(update={"name": name})})
 
     def to_json(self) -> str:
         """Returns the report as JSON. Equal reports give equal text: no timestamps, 6 significant digits."""

@@ -215,16 +215,18 @@ def export(
             failure = failed
     # Only from here on does stdout lead out.
     if failure is not None:
-        write_reports(reports or [], failure.report)
-        show_report(console, failure.report)
+        named = failure.report.with_name(out.resolve().name)
+        write_reports(reports or [], named)
+        show_report(console, named)
         if annotate:
             kept = None if failure.path is None else out.with_name(failure.path.name)
             print_annotations(console, failure.report, kept, load_bundle(kept).manifest if kept else None)
         console.note(str(failure))
         kept_at = None if failure.path is None else str(failure.path)
-        console.document({"bundle": None, "failed_bundle": kept_at, "report": as_document(failure.report)})
+        console.document({"bundle": None, "failed_bundle": kept_at, "report": as_document(named)})
         return 1
     if report is not None:
+        report = report.with_name(out.resolve().name)
         write_reports(reports or [], report)
         show_report(console, report)
         if annotate:

@@ -12,6 +12,7 @@ from onnxport.exporters.cli.console import Console
 from onnxport.verify.reports.latency import how, timed
 from onnxport.verify.reports.outline import (
     WHOLE_BUNDLE,
+    allowance_used,
     allowed,
     case_of,
     counts,
@@ -19,6 +20,7 @@ from onnxport.verify.reports.outline import (
     judges_decisions,
     loose,
     together,
+    told_first,
     worst,
 )
 
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from onnxport.verify.report import CheckResult, Report
 
 _FAILURES_AT_ONCE = 5
+_SAME_OUTPUTS = ("iobinding.match", "levels.match", "reload.match")
+"""Checks of the same outputs, got in other ways: where the outputs are wrong, so are these."""
+
 _SKIP_WIDTH = 100
 
 _STATISTICS = {
@@ -47,9 +52,9 @@ def as_document(report: Report) -> dict[str, Any]:
 
 
 def show_report(console: Console, report: Report) -> None:
-    """Prints the verdict table, every failed check with its detail, one reason for each that was skipped, the verdict.
+    """Prints the verdict table, every failed check with its detail, notes, a reason for each skipped one, the verdict.
 
-    A quiet console gets the failures and the verdict.
+    A quiet console gets the failures, with the notes that may explain them, and the verdict.
     """
     from onnxport.verify.checks.fusion import NOTHING_TO_EXPECT
 
@@ -57,6 +62,9 @@ def show_report(console: Console, report: Report) -> None:
         _show_tables(console, report)
     for line in _failures(report.checks):
         console.data(line, style=_STYLE["fail"])
+    if not console.quiet or report.verdict == "fail":
+        for note in report.notes or ():
+            console.data(f"note: {note}")
     if not console.quiet:
         _show_latency(console, report)
         for check in report.checks:
@@ -146,18 +154,32 @@ def _smallest(number: str, checks: Sequence[CheckResult]) -> str:
 
 
 def _failures(checks: Sequence[CheckResult]) -> Iterator[str]:
-    """Yields a line for each failed check, the worst first; of one check on one variant no more than a few."""
+    """Yields a line for each failed check: the outputs first, the worst of them first of all, and of one check on one
+    variant no more than a few. Where outputs fail, the checks of the same outputs are one line together.
+    """
+    failed = sorted((check for check in checks if check.verdict == "fail"), key=lambda check: told_first(check.id))
+    wrong = {(check.component, check.variant): check.id for check in reversed(failed) if not told_first(check.id)[0]}
     groups: dict[str, list[CheckResult]] = {}
-    for check in checks:
-        if check.verdict == "fail":
-            groups.setdefault(" ".join(filter(None, (check.id, check.component, check.variant))), []).append(check)
-    for name, failed in groups.items():
-        worst_first = sorted(failed, key=lambda check: -(check.worst_ratio or 0))
+    same: dict[tuple[str | None, str | None], list[str]] = {}
+    for check in failed:
+        if check.id in _SAME_OUTPUTS and (check.component, check.variant) in wrong:
+            same.setdefault((check.component, check.variant), []).append(check.id)
+        else:
+            groups.setdefault(_named(check.id, check.component, check.variant), []).append(check)
+    for name, group in groups.items():
+        worst_first = sorted(group, key=lambda check: -(allowance_used(check) or 0))
         for check in worst_first[:_FAILURES_AT_ONCE]:
             case = ", ".join(filter(None, (case_of(check), check.output)))
             yield f"FAIL {name}{f' ({case})' if case else ''}: {check.detail}"
-        if len(failed) > _FAILURES_AT_ONCE:
-            yield f"FAIL {name}: {len(failed) - _FAILURES_AT_ONCE} more like this; --json lists them all"
+        if len(group) > _FAILURES_AT_ONCE:
+            yield f"FAIL {name}: {len(group) - _FAILURES_AT_ONCE} more like this; --json lists them all"
+    for place, ids in same.items():
+        name = _named(", ".join(dict.fromkeys(ids)), *place)
+        yield f"FAIL {name}: {len(ids)} more, of the outputs that fail in {wrong[place]}; --json lists them all"
+
+
+def _named(check: str, component: str | None, variant: str | None) -> str:
+    return " ".join(filter(None, (check, component, variant)))
 
 
 def _skips(checks: Iterable[CheckResult]) -> Iterator[str]:

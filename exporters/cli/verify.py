@@ -234,6 +234,7 @@ def _verify_bundle(
         question = metric_question(loaded, dataset, MAX_LOSS if max_loss is None else max_loss)
     answered: list[list[Any]] = []
     answers = None
+    notes: list[str] = []
     if against is not None:
         with console.stage("Reference in PyTorch") as stage:
             from onnxport.exporters.reference import answers_of_source
@@ -241,7 +242,7 @@ def _verify_bundle(
             ask = None if question is None else lambda runner: answered.append(question.ask(runner))
             answers = answers_of_source(loaded, against, hub, suite, case, ask)
             if answers.weights_sha256 != loaded.manifest.source.weights_sha256:
-                stage.note(f"the weights of {against} are not those the bundle was made from")
+                notes.append(f"the weights of {Path(against).name} are not those the bundle was made from")
             for recording in answers.recordings.values():
                 for refused, reason in recording.refused.items():
                     stage.note(f"case {refused} left out: {reason}")
@@ -262,14 +263,14 @@ def _verify_bundle(
             suite=suite,
             provider=provider,
             **options,
-        )
+        ).with_notes(notes)
     if not latency:
         return report
     with console.stage("Latency") as stage:
-        measured = measure_bundle_latency(
+        measured, untimed = measure_bundle_latency(
             loaded, stage, recordings=recordings, variants=variants, case=case, provider=provider
         )
-        return report.with_latency(measured)
+        return report.with_latency(measured).with_notes(untimed)
 
 
 def _source_of(file: Path, against: str | None, variants: list[str] | None) -> str:
@@ -314,13 +315,11 @@ def _verify_file(
     from onnxport.verify.errors import SessionError
     from onnxport.verify.latency import measure_latency
 
-    with console.stage("Latency") as stage:
+    with console.stage("Latency"):
         try:
-            measured = measure_latency(question.subject, question.cases)
+            return report.with_latency(measure_latency(question.subject, question.cases))
         except SessionError as e:
-            stage.note(f"{file.name} was not timed: {e}")
-            measured = ()
-        return report.with_latency(measured)
+            return report.with_latency(()).with_notes([f"{file.name} was not timed: {e}"])
 
 
 def known_suite(name: str | None) -> Suite | None:

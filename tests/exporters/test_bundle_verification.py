@@ -368,7 +368,8 @@ class Notes:
 
 class TestLatency:
     def test_every_variant_on_the_cases_it_is_verified_with(self, root: Path) -> None:
-        measured = measure_bundle_latency(load_bundle(root), Notes())
+        measured, untimed = measure_bundle_latency(load_bundle(root), Notes())
+        assert untimed == []
         assert [(one.variant, one.case, one.sizes) for one in measured] == [
             (variant, f"rows-{rows}", {"batch": rows})
             for variant in ("base", "optimized", "fp16", "int8")
@@ -378,7 +379,7 @@ class TestLatency:
 
     def test_on_the_cases_of_a_reference_or_one_alone(self, root: Path) -> None:
         def sizes(**options: Any) -> list[int]:
-            measured = measure_bundle_latency(load_bundle(root), Notes(), variants=["base"], **options)
+            measured, _ = measure_bundle_latency(load_bundle(root), Notes(), variants=["base"], **options)
             return [one.sizes["batch"] for one in measured]
 
         assert sizes(recordings=recorded(case(2), case(7))) == [2, 7]
@@ -386,13 +387,24 @@ class TestLatency:
 
     def test_what_cannot_be_timed_is_told_and_the_others_are_timed(self, root: Path) -> None:
         (root / "model.onnx").write_bytes(b"no protobuf")
-        stage = Notes()
-        measured = measure_bundle_latency(load_bundle(root), stage, variants=["base", "fp16"])
+        measured, (note,) = measure_bundle_latency(load_bundle(root), Notes(), variants=["base", "fp16"])
         assert {one.variant for one in measured} == {"fp16"}
-        (note,) = stage.notes
         assert note.startswith("model base was not timed: the process ended with code 1")
         (root / "golden.safetensors").write_bytes(b"nothing")
-        assert measure_bundle_latency(load_bundle(root), stage, variants=["fp16"]) == []
+        measured, (note,) = measure_bundle_latency(load_bundle(root), Notes(), variants=["fp16"])
+        assert measured == []
+        assert note.startswith("model fp16 was not timed: ")
+
+    def test_the_document_of_a_quiet_run_says_what_could_not_be_timed(
+        self, root: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (root / "model.onnx").write_bytes(b"no protobuf")
+        flags = ["--suite", "quick", "--variant", "base", "--latency", "--quiet", "--json"]
+        assert run(["verify", str(root), *flags]) == 1
+        document = json.loads(capsys.readouterr().out)
+        assert document["latency"] == []
+        (note,) = document["notes"]
+        assert note.startswith("model base was not timed: ")
 
     def test_on_the_command_line_only_when_asked(
         self, root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -444,7 +456,7 @@ class TestRefusals:
             verify_bundle(load_bundle(root), suite="complete")
 
     def test_unknown_case(self, root: Path) -> None:
-        with pytest.raises(VerificationError, match=r"the golden tensors has no case 'rows-4'; .*did you mean 'rows-"):
+        with pytest.raises(VerificationError, match=r"the golden tensors have no case 'rows-4'; .*did you mean 'rows-"):
             verify_bundle(load_bundle(root), case="rows-4")
 
 

@@ -42,7 +42,7 @@ def test_export_writes_a_bundle_and_shows_the_verdict(
     report = tmp_path / "report.md"
     assert run(["export", checkpoint, str(out), *flags, "--report", str(report), "--annotate"]) == 0
     told = capsys.readouterr()
-    assert report.read_text(encoding="utf-8").startswith("## ✅ onnxport verify: pass")
+    assert report.read_text(encoding="utf-8").startswith("## ✅ onnxport verify out: pass")
     assert "::notice title=onnxport verify::pass: " in told.err
     for part in ("check", "base", "optimized", "outputs", "worst ratio", "verdict", "pass: ", "allowed: "):
         assert part in told.out
@@ -112,7 +112,7 @@ def test_an_export_that_disagrees_is_exit_code_1_and_keeps_the_evidence(
     assert run(["export", checkpoint, str(out), *flags]) == 1
     told = capsys.readouterr()
     assert "FAIL outputs.match model base" in told.out
-    assert "out.failed" in told.err
+    assert f"{out} was not written, the failed bundle is in out.failed" in told.err
     assert not out.exists()
     assert (tmp_path / "out.failed" / "verification" / "report.json").is_file()
     report = tmp_path / "junit.xml"
@@ -190,6 +190,19 @@ def test_verify_agrees_and_reports(bundle: Path, tmp_path: Path, capsys: pytest.
     assert json.loads(again.out) == json.loads(report.read_text())
 
 
+def test_the_stored_report_says_what_it_is_of_and_not_where_it_is(
+    bundle: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored = json.loads((bundle / "verification" / "report.json").read_text(encoding="utf-8"))["subject"]
+    assert stored["architecture"] == "BertForSequenceClassification"
+    assert (stored["task"], stored["engine"]) == ("text-classification", "torchscript")
+    assert set(stored["versions"]) == {"onnxport", "torch", "transformers"}
+    assert "name" not in stored
+    assert "/" not in stored["model"]
+    assert run(["verify", str(bundle), "--suite", "quick", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["subject"] == {**stored, "name": bundle.name, "suite": "quick"}
+
+
 def test_verify_writes_every_format_and_annotates_on_stderr(
     copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -259,8 +272,12 @@ def test_verify_against_another_model_disagrees(
     other = str(make_checkpoint("bert", "text-classification", initializer_range=0.1, num_hidden_layers=1))
     assert run(["verify", str(bundle), "--against", other, "--suite", "quick", "--variant", "base"]) == 1
     told = capsys.readouterr()
+    note = f"the weights of {Path(other).name} are not those the bundle was made from"
     assert "FAIL outputs.match model base" in told.out
-    assert f"the weights of {other} are not those the bundle was made from" in told.err
+    assert told.out.index("FAIL outputs.match") < told.out.index(f"note: {note}")
+    flags = ["--suite", "quick", "--variant", "base", "--json", "--quiet"]
+    assert run(["verify", str(bundle), "--against", other, *flags]) == 1
+    assert json.loads(capsys.readouterr().out)["notes"] == [note]
 
 
 def test_a_name_that_the_bundle_does_not_have_suggests_one(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:

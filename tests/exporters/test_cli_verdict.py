@@ -204,6 +204,39 @@ def test_quiet_leaves_the_failures_and_the_verdict(capsys: pytest.CaptureFixture
     ]
 
 
+def test_outputs_fail_first_and_what_follows_from_them_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    failed = [
+        check(name, "fail", variant, case=f"case {number}", detail="off", compared=1)
+        for variant in ("base", "optimized")
+        for name, number in (("graph.axes", 0), ("iobinding.match", 0), ("levels.match", 0), ("levels.match", 1))
+    ]
+    failed.append(check("files.sha256", "fail", None, None, detail="changed"))
+    failed.append(check("outputs.match", "fail", "optimized", case="a", worst_ratio=3, detail="off", compared=1))
+    report = Report.of(failed, FLOAT32).with_notes(["the weights are others"])
+    show_report(Console(quiet=True), report)
+    assert capsys.readouterr().out.splitlines() == [
+        "FAIL outputs.match model optimized (a): off",
+        "FAIL files.sha256: changed",
+        "FAIL graph.axes model base (case 0): off",
+        "FAIL graph.axes model optimized (case 0): off",
+        "FAIL iobinding.match model base (case 0): off",
+        "FAIL levels.match model base (case 0): off",
+        "FAIL levels.match model base (case 1): off",
+        "FAIL iobinding.match, levels.match model optimized: 3 more, of the outputs that fail in outputs.match; "
+        "--json lists them all",
+        "note: the weights are others",
+        "fail: 0 passed, 10 failed, 0 skipped",
+    ]
+
+
+def test_notes_of_a_pass_are_no_matter_to_a_quiet_console(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report.of([check("outputs.match", "pass", compared=1)], FLOAT32).with_notes(["base was not timed"])
+    show_report(Console(quiet=True), report)
+    assert "note" not in capsys.readouterr().out
+    show_report(Console(), report)
+    assert "note: base was not timed" in capsys.readouterr().out
+
+
 def test_long_failures_are_wrapped_on_a_terminal(on_terminal: Callable[..., str]) -> None:
     failed = check("outputs.match", "fail", detail="a difference " * 20 + "here", compared=1)
     shown = on_terminal("stdout", lambda: show_report(Console(), Report.of([failed], FLOAT32)))

@@ -18,10 +18,12 @@ from onnxport.verify.reports.outline import (
     failures,
     family,
     flattened,
+    name_of,
     numbers,
     problem,
     reasons,
     sections,
+    subject_of,
     together,
     worst,
 )
@@ -42,6 +44,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-
 def to_html(report: Report) -> str:
     """Returns the report as one HTML page that needs nothing else: light or dark by the reader's preference."""
     found = sections(report)
+    title = f"{report.verdict}: {name_of(report) or 'onnxport verification'}"
     body = "".join(
         [
             _verdict(report),
@@ -59,7 +62,7 @@ def to_html(report: Report) -> str:
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{report.verdict}: onnxport verification</title>\n<style>\n{STYLE}\n</style>\n</head>\n"
+        f"<title>{_text(title)}</title>\n<style>\n{STYLE}\n</style>\n</head>\n"
         f"<body>\n<main>\n{body}</main>\n</body>\n</html>\n"
     )
 
@@ -68,11 +71,13 @@ def _verdict(report: Report) -> str:
     said = {"pass": "Agrees with the reference", "fail": "Does not agree with the reference"}[report.verdict]
     trouble = problem(report)
     told = " ".join(f"{line[:1].upper()}{line[1:]}." for line in map(typeset, allowed(report)))
+    subject = f'<p class="subject">{_text(" · ".join(subject_of(report)))}</p>\n' if report.subject else ""
+    notes = "".join(f'<p class="note">{_text(f"Note: {note}.")}</p>\n' for note in report.notes or ())
     lead = f"{_text(trouble[:1].upper() + trouble[1:])}. " if trouble else ""
     return (
         f'<header><p class="over">onnxport verification</p>\n<h1 class="{report.verdict}">'
-        f"{_MARK[report.verdict]} {said}</h1>\n"
-        f'<p class="lead">{lead}{counts(report)}.</p>\n'
+        f"{_MARK[report.verdict]} {said}</h1>\n{subject}"
+        f'<p class="lead">{lead}{counts(report)}.</p>\n{notes}'
         f'<p class="note">{_text(told)}</p></header>\n'
     )
 

@@ -31,6 +31,7 @@ code { font: 0.875em/1.4 ui-monospace, "SF Mono", "Cascadia Mono", Menlo, Consol
 .over { color: var(--quiet); font-size: 0.875rem; margin-bottom: 0.5rem; }
 .pass { color: var(--pass); } .fail { color: var(--fail); } .skip, .quiet { color: var(--quiet); }
 .lead { font-size: 1.0625rem; margin-top: 0.5rem; max-width: 46rem; }
+.subject { font-size: 0.9375rem; margin-top: 0.5rem; }
 .note { color: var(--quiet); font-size: 0.875rem; max-width: 46rem; }
 .num { font-variant-numeric: tabular-nums; }
 

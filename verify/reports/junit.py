@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from onnxport.verify.reports.outline import WHOLE_BUNDLE, Section, flattened, numbers, problem, sections
+from onnxport.verify.reports.outline import WHOLE_BUNDLE, Section, flattened, name_of, numbers, problem, sections
 from onnxport.verify.reports.printable import printable, single_line
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 def to_junit(report: Report) -> str:
     """Returns the report as JUnit XML.
+
+    Suites and classes begin with the name of what was verified: a CI run may have the reports of several models.
 
     A verdict that no check explains (nothing was compared) is a failed test case of its own, so that no CI system takes
     a report of nothing for a success.
@@ -35,6 +37,9 @@ def to_junit(report: Report) -> str:
 
 def _add_suite(root: Element, section: Section, report: Report, trouble: str | None) -> None:
     place = ".".join(single_line(part) for part in (section.component, section.variant) if part) or WHOLE_BUNDLE
+    # A full stop would begin a package of its own.
+    name = (name_of(report) or "").replace(".", "_")
+    place = ".".join(filter(None, (single_line(name), place)))
     verdicts = Counter(check.verdict for check in section.checks)
     suite = SubElement(
         root,
@@ -46,6 +51,10 @@ def _add_suite(root: Element, section: Section, report: Report, trouble: str | N
         skipped=str(verdicts["skip"]),
     )
     properties = SubElement(suite, "properties")
+    for name, value in _subject(report):
+        SubElement(properties, "property", name=f"subject.{single_line(name)}", value=single_line(value))
+    for number, note in enumerate(report.notes or ()):
+        SubElement(properties, "property", name=f"note.{number}", value=single_line(note))
     for name, value in sorted(report.environment.items()):
         SubElement(properties, "property", name=f"environment.{single_line(name)}", value=single_line(value))
     for name, value in flattened(report.tolerance).items():
@@ -55,6 +64,14 @@ def _add_suite(root: Element, section: Section, report: Report, trouble: str | N
         SubElement(case, "failure", message=single_line(trouble), type="verdict").text = printable(trouble)
     for check, name in zip(section.checks, _names(section.checks), strict=True):
         _add_case(suite, check, classname=f"onnxport.{place}", name=name)
+
+
+def _subject(report: Report) -> list[tuple[str, str]]:
+    """What was verified, as in report.json."""
+    if report.subject is None:
+        return []
+    known = report.subject.model_dump(exclude={"versions"}, exclude_none=True)
+    return [*known.items(), *sorted(report.subject.versions.items())]
 
 
 def _add_case(suite: Element, check: CheckResult, *, classname: str, name: str) -> None:

@@ -17,10 +17,12 @@ from onnxport.verify.reports.outline import (
     failures,
     family,
     flattened,
+    name_of,
     numbers,
     problem,
     reasons,
     sections,
+    subject_of,
     together,
     worst,
 )
@@ -69,11 +71,13 @@ def to_markdown(report: Report) -> str:
 
 
 def _document(report: Report, found: Sequence[Section], failed: Sequence[str], passed: Sequence[str]) -> str:
-    trouble = problem(report)
+    trouble, name = problem(report), name_of(report)
     blocks = [
-        f"## {_MARK[report.verdict]} onnxport verify: {report.verdict}",
+        f"## {_MARK[report.verdict]} onnxport verify{f' {_text(name)}' if name else ''}: {report.verdict}",
+        *([" · ".join(map(_text, subject_of(report)))] if report.subject else []),
         " · ".join([counts(report), *(_text(typeset(line)) for line in allowed(report))]),
         *([f"**{_text(trouble)}**"] if trouble else []),
+        *(f"Note: {_text(note)}." for note in report.notes or ()),
         _overview(found),
         *failed,
         *_latency(report),

@@ -67,6 +67,25 @@ def together(checks: Sequence[CheckResult]) -> str:
     return next((verdict for verdict in ("fail", "pass", "skip") if verdict in verdicts), "")
 
 
+def name_of(report: Report) -> str | None:
+    """Returns what tells this report from those of other models; None if the report does not say what it is of."""
+    return None if report.subject is None else report.subject.name or report.subject.model
+
+
+def subject_of(report: Report) -> list[str]:
+    """Returns what was verified, from the name to the versions; nothing if the report does not say.
+
+    ["out", "all-MiniLM-L6-v2", "BertModel", "sentence-similarity", "engine torchscript", "suite full", "torch 2.9.1"]
+    """
+    known = report.subject
+    if known is None:
+        return []
+    named = {"engine": known.engine, "suite": known.suite, **dict(sorted(known.versions.items()))}
+    told = [known.name, known.model, known.architecture, known.task]
+    told += [f"{name} {value}" if value else None for name, value in named.items()]
+    return list(dict.fromkeys(part for part in told if part))
+
+
 def judges_decisions(check: CheckResult) -> bool:
     """Whether the verdict of a check rests on the decisions that were kept.
 
@@ -121,11 +140,16 @@ class Failed:
     put: int
 
 
+def told_first(check_id: str) -> tuple[bool, str]:
+    """Sorts ids of checks: those of the outputs, then the others by name."""
+    return check_id not in _AGAINST_REFERENCE, check_id
+
+
 def failures(found: Sequence[Section]) -> list[Failed]:
-    """Returns everything that failed, kind by kind."""
+    """Returns everything that failed, kind by kind; in a section the outputs first, which explain most of the rest."""
     result = []
     for section in found:
-        for check_id in dict.fromkeys(check.id for check in section.checks):
+        for check_id in sorted({check.id for check in section.checks}, key=told_first):
             put = [check for check in section.checks if check.id == check_id]
             failed = [check for check in put if check.verdict == "fail"]
             if failed:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from onnxport.verify import CheckResult, Latency, Report, Tolerance
+from onnxport.verify.report import Verified
 
 CASES = ("random 2x8", "padding left 2x12", "text zh", "zeros")
 OUTPUTS = ("hidden", "pooled")
@@ -70,6 +71,14 @@ def make_report(check: Callable[..., CheckResult]) -> Callable[..., Report]:
 
 
 @pytest.fixture
+def subject() -> Verified:
+    """A bundle as `onnxport verify` names it."""
+    versions = {"torch": "2.9.1", "onnxport": "0.1.0"}
+    known = {"architecture": "BertModel", "task": "fill-mask", "engine": "dynamo", "suite": "full"}
+    return Verified(name="out-1.0", model="tiny-bert", versions=versions, **known)
+
+
+@pytest.fixture
 def timed_report(make_report: Callable[..., Report]) -> Report:
     """The three variants timed at two sizes, in the order in which they were measured."""
 
@@ -100,7 +109,9 @@ def hostile_report(check: Callable[..., CheckResult]) -> Report:
     checks = [check(f"outputs.match{HOSTILE}", verdict, **names, **fields) for verdict in ("pass", "fail", "skip")]
     checks.append(check("files.sha256", component=None, variant=None, detail=HOSTILE))
     report = Report.of(checks, Tolerance(rtol=1e-3, atol=1e-4, per_output={HOSTILE: {"rtol": 1, "atol": 1}}))
-    return report.model_copy(update={"environment": {HOSTILE: HOSTILE}})
+    subject = Verified(name=HOSTILE, model=HOSTILE, architecture=HOSTILE, versions={HOSTILE: HOSTILE})
+    hostile = {"environment": {HOSTILE: HOSTILE}, "subject": subject, "notes": (HOSTILE,)}
+    return report.model_copy(update=hostile)
 
 
 @pytest.fixture

@@ -107,7 +107,7 @@ def test_it_fits_a_phone_and_everything_is_drawn(
         assert seen["beyond"] == 0, "no mark leaves its plot"
         assert (seen["background"], seen["text"]) == ("rgb(255, 255, 255)", "rgb(27, 31, 36)")
         assert seen["fontSize"] == "16px"
-    assert attack["title"] == "fail: onnxport verification"
+    assert attack["title"].startswith("fail: \\x00"), "and no script has run"
 
 
 def test_dark_where_the_reader_prefers_it(make_report: Callable[..., Report], tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 from onnxport.verify import Report
 from onnxport.verify.errors import VerificationError
 from onnxport.verify.import_target import import_target
+from onnxport.verify.report import Verified
 from onnxport.verify.reports import FORMATS, render
 from onnxport.verify.reports.annotations import to_annotations
 from onnxport.verify.reports.printable import number, printable, single_line
@@ -27,6 +28,15 @@ def test_what_is_no_format(make_report: Callable[..., Report]) -> None:
     assert render(make_report(), ".HTML").startswith("<!DOCTYPE html>")
     with pytest.raises(VerificationError, match=r"'\.pdf'; reports are written as \.json, \.xml, \.md, \.html"):
         render(make_report(), ".pdf")
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_every_format_says_what_was_verified_and_has_the_notes(
+    suffix: str, make_report: Callable[..., Report], subject: Verified
+) -> None:
+    report = make_report().model_copy(update={"subject": subject}).with_notes(["the weights are others"])
+    for told in ("out-1.0", "tiny-bert", "BertModel", "2.9.1", "the weights are others"):
+        assert told in render(report, suffix)
 
 
 @pytest.mark.parametrize("suffix", FORMATS)

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from onnxport.verify import CheckResult, Report, Tolerance
+from onnxport.verify.report import Verified
 from onnxport.verify.reports.html_page import to_html
 from onnxport.verify.reports.html_plots import Axis
 from onnxport.verify.reports.html_style import STYLE
@@ -57,6 +58,13 @@ def test_verdict_on_top_and_failures_before_the_rest(make_report: Callable[..., 
     passed = to_html(make_report(failing=False))
     assert "Agrees with the reference" in passed
     assert "What failed" not in passed
+
+
+def test_the_title_is_the_name_of_what_was_verified(make_report: Callable[..., Report], subject: Verified) -> None:
+    page = to_html(make_report(failing=False).model_copy(update={"subject": subject}))
+    assert "<title>pass: out-1.0</title>" in page
+    told = "out-1.0 · tiny-bert · BertModel · fill-mask · engine dynamo · suite full · onnxport 0.1.0 · torch 2.9.1"
+    assert f'<p class="subject">{told}</p>' in page
 
 
 def test_every_failure_has_its_detail_and_numbers(make_report: Callable[..., Report]) -> None:

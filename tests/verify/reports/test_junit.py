@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from onnxport.verify import CheckResult, Report, Tolerance
+from onnxport.verify.report import Verified
 from onnxport.verify.reports.junit import to_junit
 
 CHILDREN = {
@@ -54,6 +55,17 @@ def test_a_suite_per_variant_and_a_case_per_check(make_report: Callable[..., Rep
     assert root.get("tests") == str(len(report.checks))
     assert root.get("failures") == str(report.summary.failed) == "4"
     assert root.get("skipped") == str(report.summary.skipped)
+
+
+def test_suites_and_classes_have_the_name_of_what_was_verified(
+    make_report: Callable[..., Report], subject: Verified
+) -> None:
+    """Two models in one CI run stay two."""
+    suites = parsed(make_report().model_copy(update={"subject": subject}))
+    assert [suite.get("name") for suite in suites][:2] == ["out-1_0.bundle", "out-1_0.model.base"]
+    assert {case.get("classname") for case in suites[0].iter("testcase")} == {"onnxport.out-1_0.bundle"}
+    properties = {one.get("name"): one.get("value") for one in suites[0].iter("property")}
+    assert (properties["subject.task"], properties["subject.torch"]) == ("fill-mask", "2.9.1")
 
 
 def test_a_failure_has_its_detail_and_numbers(make_report: Callable[..., Report]) -> None:

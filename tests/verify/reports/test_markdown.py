@@ -8,6 +8,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from onnxport.verify import CheckResult, Report, Tolerance
+from onnxport.verify.report import Verified
 from onnxport.verify.reports.markdown import LIMIT_BYTES, to_markdown
 
 TOLERANCE = Tolerance(rtol=1e-3, atol=1e-4)
@@ -46,6 +47,16 @@ def test_verdict_first_then_the_table_then_what_failed(make_report: Callable[...
     assert sorted(order, key=text.index) == order
     assert "**outputs.match** · `model/optimized` · `text zh`, `hidden`: largest difference 1e-07" in text
     assert text.index("`text zh`, `hidden`") < text.index("`padding left 2x12`, `hidden`"), "NaN and Inf are the worst"
+
+
+def test_what_was_verified_stands_on_top_and_notes_below_the_counts(
+    make_report: Callable[..., Report], subject: Verified
+) -> None:
+    report = make_report().model_copy(update={"subject": subject}).with_notes(["the weights are others"])
+    head, who, _, note, *_ = to_markdown(report).split("\n\n")
+    assert head == "## ❌ onnxport verify out-1.0: fail"
+    assert who.startswith("out-1.0 · tiny-bert · BertModel · fill-mask · engine dynamo")
+    assert note == "Note: the weights are others."
 
 
 def test_a_pass_has_no_failures(make_report: Callable[..., Report]) -> None:
