@@ -27,7 +27,8 @@ from onnxport.exporters.exportable import Arrays, Exportable, Sampler
 from onnxport.exporters.inputs.seed import seeded
 from onnxport.exporters.manifest import Source
 from onnxport.exporters.recipe import Recipe
-from onnxport.exporters.suggestion import expected_one_of
+from onnxport.exporters.source import meant_factory
+from onnxport.exporters.suggestion import expected_one_of, nearest
 from onnxport.exporters.tasks import PLAIN_MODULE_TASK
 from onnxport.verify.cases import Case
 from onnxport.verify.contract import Dim
@@ -120,10 +121,15 @@ def _call_factory(source: str) -> Any:
     path, _, attribute = source.partition(":")
     try:
         factory: Any = importlib.import_module(path)
-        for name in attribute.split("."):
-            factory = getattr(factory, name)
     except (Exception, SystemExit) as e:
-        raise SourceError(f"cannot import {source}: {type(e).__name__}: {e}") from e
+        raise SourceError(f"cannot import {source}: {type(e).__name__}: {e}{meant_factory(source)}") from e
+    for name in attribute.split("."):
+        try:
+            factory = getattr(factory, name)
+        except (Exception, SystemExit) as e:
+            guess = nearest(name, [known for known in dir(factory) if not known.startswith("_")])
+            hint = f"; did you mean {guess!r}?" if guess else ""
+            raise SourceError(f"cannot import {source}: {type(e).__name__}: {e}{hint}") from e
     if not callable(factory):
         raise SourceError(
             f"{source} is a {type(factory).__name__}; expected a callable that returns (module, example_inputs)"

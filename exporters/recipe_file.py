@@ -24,6 +24,16 @@ Location = tuple[str | int, ...]
 
 _SUFFIXES = (".yaml", ".yml")
 
+_WORDS = {
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a valid string": "text",
+    "a valid boolean": "true or false",
+    "a valid array": "a list",
+    "an object": "a mapping",
+}
+"""What pydantic calls a thing, to what YAML calls it."""
+
 _FLAGS = {"variants": "--variant", "outputs": "--output"}
 """Fields whose flag on the command line has another name."""
 
@@ -198,7 +208,9 @@ def _explain(error: Any, place: Callable[[Location], str]) -> str:
     if kind == "literal_error":
         return f"{where}: seen {seen!r}; {expected_one_of(str(seen), _choices(location[0]))}"
     what = error["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
-    return f"{where}: seen {seen!r}; expected {what}"
+    if kind.startswith(("greater_", "less_")):
+        what = f"a number {what}"
+    return f"{where}: seen {seen!r}; expected {_WORDS.get(what, what)}"
 
 
 def _keys_beside(location: Location) -> list[str]:

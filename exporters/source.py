@@ -52,6 +52,13 @@ def is_factory(source: str) -> bool:
     return bool(_FACTORY.fullmatch(source)) and not Path(source).exists()
 
 
+def meant_factory(source: str) -> str:
+    """Returns "; did you mean 'package.mine:factory'?" for one written as a file, package/mine.py:factory; else ""."""
+    file, _, attribute = source.partition(".py:")
+    guess = f"{file.removeprefix('./').replace('/', '.')}:{attribute}"
+    return f"; did you mean {guess!r}?" if _FACTORY.fullmatch(guess) and attribute else ""
+
+
 def find_folder(source: str, hub: HubOptions) -> CheckpointFolder:
     """Finds the checkpoint folder, downloading it when the source is a Hub id.
 
@@ -70,6 +77,7 @@ def find_folder(source: str, hub: HubOptions) -> CheckpointFolder:
     if looks_like_path or not _HUB_ID.fullmatch(source):
         raise SourceError(
             f"{source} does not exist; expected a checkpoint folder, a Hub id (org/name) or module:factory"
+            f"{meant_factory(source)}"
         )
     return _download(source, hub)
 

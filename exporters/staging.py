@@ -73,7 +73,7 @@ class Staging:
 
     def __enter__(self) -> Staging:
         try:
-            _refuse_unless_replaceable(self._out, self._overwrite)
+            require_replaceable(self._out, self._overwrite)
             self._created = _make_parents(self._out.parent)
             _sweep(self._out)
             self._area, self._lock = _open_area(self._out)
@@ -114,14 +114,14 @@ class Staging:
         """
         target = self._out.with_name(f"{self._out.name}.failed")
         try:
-            _refuse_unless_replaceable(target, overwrite=True)
+            require_replaceable(target, overwrite=True)
         except BundleError:
             names = (self._out.with_name(f"{target.name}-{number}") for number in count(2))
             target = next(path for path in names if not os.path.lexists(path))
         return self._move(target, overwrite=True)
 
     def _move(self, target: Path, overwrite: bool) -> Path:
-        _refuse_unless_replaceable(target, overwrite)
+        require_replaceable(target, overwrite)
         try:
             _flush(self.path)
             if not target.exists():
@@ -161,8 +161,12 @@ class Staging:
                 _remove_empty(self._created)
 
 
-def _refuse_unless_replaceable(target: Path, overwrite: bool) -> None:
-    """A folder is replaced only when asked, and only when nobody can miss what is in it."""
+def require_replaceable(target: Path, overwrite: bool) -> None:
+    """Refuses a target that a bundle cannot take: a folder is replaced only when asked, and when nobody can miss it.
+
+    Raises:
+        BundleError: it exists and `overwrite` is off, it holds what no export wrote, or it is no place for a folder.
+    """
     here = Path.cwd()
     if target == here or target in here.parents:
         raise BundleError(f"{target} is the current folder or contains it; a bundle goes into a folder of its own.")

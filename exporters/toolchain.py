@@ -7,6 +7,7 @@ import sys
 
 from onnxport.exporters.environment import cpu_features, cpu_name, installed_version
 from onnxport.exporters.errors import BundleError
+from onnxport.exporters.extras import install
 from onnxport.exporters.manifest import Toolchain
 
 
@@ -38,6 +39,6 @@ def _required(package: str) -> str:
     if version is None:
         raise BundleError(
             f"{package} is not installed, or not as a package that tells its version; a bundle records what made it. "
-            "Run pip install 'onnxport[export]'."
+            f"Run {install('export')}."
         )
     return version

@@ -21,6 +21,12 @@ def embed(folder: str, sentences: tuple[str, ...]) -> np.ndarray:
     """Returns float32 [sentences, hidden], normalised."""
     bundle = load_bundle(folder)
     session = bundle.session("optimized")
+    outputs = [o.name for o in session.get_outputs()]
+    if "sentence_embedding" not in outputs:
+        sys.exit(
+            f"{folder} gives {', '.join(outputs)}, and no sentence_embedding; give a bundle of a sentence-transformers "
+            "checkpoint (onnxport export --task sentence-similarity)"
+        )
     tokenizer = Tokenizer.from_file(str(bundle.path / "tokenizer.json"))
     length = bundle.manifest.preprocessing.max_length
     if length is not None:  # tokenizer.json may carry the length of whoever saved it last
@@ -38,6 +44,8 @@ def embed(folder: str, sentences: tuple[str, ...]) -> np.ndarray:
 
 
 def main() -> None:
+    if len(sys.argv) != 2:
+        sys.exit("usage: scripts/similarity.py BUNDLE")
     embeddings = embed(sys.argv[1], SENTENCES)
     assert "torch" not in sys.modules
     for sentence, row in zip(SENTENCES, embeddings @ embeddings.T, strict=True):

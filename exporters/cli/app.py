@@ -11,6 +11,7 @@ import typer
 from onnxport.exporters.cli import env, export, inspect, localize, recipes, verify
 from onnxport.exporters.cli.console import Console
 from onnxport.exporters.cli.failures import INTERRUPTED, Failure, explain, interrupted
+from onnxport.exporters.cli.options import FLAG
 from onnxport.exporters.cli.standard_streams import writing
 from onnxport.exporters.cli.stop_signals import stop_signals_raise
 
@@ -19,6 +20,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 done or agrees, 1 disagrees, 2 usage or tool error. Each command's --help has an example.",
 )
 app.command(epilog=export.EXAMPLES)(export.export)
@@ -41,7 +43,9 @@ def _print_version(wanted: bool) -> None:
 def onnxport(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
+        typer.Option(
+            "--version", metavar=FLAG, callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     """Checkpoint in, verified ONNX Runtime deployment bundle out."""

@@ -10,8 +10,9 @@ import typer
 
 from onnxport.exporters.cli.chatter import hushed
 from onnxport.exporters.cli.console import Console
-from onnxport.exporters.cli.flag_syntax import parse_axes, parse_required_fusions, parse_static
+from onnxport.exporters.cli.flag_syntax import parse_axes, parse_required_fusions, parse_static, whole_number
 from onnxport.exporters.cli.options import (
+    FLAG,
     VARIANTS,
     VERIFICATION,
     Annotate,
@@ -59,7 +60,9 @@ def export(
         str | None,
         typer.Option(metavar="NAME|FILE", help="A shipped recipe or a YAML file; flags win.", rich_help_panel=_GRAPH),
     ] = None,
-    opset: Annotated[int | None, typer.Option(metavar="N", help="Default: 17.", rich_help_panel=_GRAPH)] = None,
+    opset: Annotated[
+        int | None, typer.Option(metavar="N", parser=whole_number, help="Default: 17.", rich_help_panel=_GRAPH)
+    ] = None,
     axes: Annotated[
         list[str] | None,
         typer.Option(
@@ -90,6 +93,7 @@ def export(
         bool,
         typer.Option(
             "--split",
+            metavar=FLAG,
             help="A component for each tower of a model that compares texts and images (text_model, vision_model).",
             rich_help_panel=_GRAPH,
         ),
@@ -98,6 +102,7 @@ def export(
         bool,
         typer.Option(
             "--merged",
+            metavar=FLAG,
             help="Of an encoder-decoder model, also decoder_model_merged: both graphs of the decoder in one.",
             rich_help_panel=_GRAPH,
         ),
@@ -145,7 +150,9 @@ def export(
     suite: SuiteName = None,
     no_verify: Annotated[
         bool,
-        typer.Option("--no-verify", help="Skip the verification; the bundle says so.", rich_help_panel=VERIFICATION),
+        typer.Option(
+            "--no-verify", metavar=FLAG, help="Skip the verification; the bundle says so.", rich_help_panel=VERIFICATION
+        ),
     ] = False,
     revision: Revision = None,
     token: Token = None,
@@ -153,7 +160,8 @@ def export(
     offline: Offline = False,
     trust_remote_code: TrustRemoteCode = False,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the bundle that OUT is.", rich_help_panel="Output")
+        bool,
+        typer.Option("--overwrite", metavar=FLAG, help="Replace the bundle that OUT is.", rich_help_panel="Output"),
     ] = False,
     reports: Reports = None,
     annotate: Annotate = False,
@@ -171,6 +179,7 @@ def export(
     from onnxport.exporters.hub_options import HubOptions
     from onnxport.exporters.recipe import Recipe
     from onnxport.exporters.recipe_file import load_recipe, override
+    from onnxport.exporters.staging import require_replaceable
 
     console = Console(quiet=quiet, as_json=as_json)
     if no_verify and (reports or annotate):
@@ -196,6 +205,7 @@ def export(
         atol=atol,
         suite=suite,
     )
+    require_replaceable(Path(os.path.abspath(out)), overwrite)  # before torch is loaded, which takes seconds
     hub = HubOptions(revision, token, cache_dir, offline, trust_remote_code)
     find_factories_here(source)
     # PyTorch runs the cases while a child process fuses the graph: threads that wait must not keep the cores busy.

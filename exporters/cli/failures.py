@@ -10,16 +10,11 @@ from typing import Any
 import typer
 
 from onnxport.exporters.cli.stop_signals import Stopped
+from onnxport.exporters.extras import MODULES, install
 from onnxport.verify.errors import OnnxportError
 
 INTERRUPTED = 130
 """128 + SIGINT, what a shell reports for a program that was stopped with Ctrl-C."""
-
-_EXTRAS = {
-    "export": ("torch", "transformers", "optimum", "onnxscript", "sympy", "requests", "huggingface_hub", "PIL"),
-    "metrics": ("sklearn", "scipy", "jiwer"),
-}
-"""Extra of the package to the modules that it brings."""
 
 _OS_ADVICE = {
     errno.ENOSPC: "no space is left on the device; free some, or choose another folder",
@@ -93,11 +88,9 @@ def _own(error: BaseException) -> Failure:
 
 def _missing_module(error: BaseException) -> Failure:
     name = (getattr(error, "name", None) or str(error)).partition(".")[0]
-    for extra, modules in _EXTRAS.items():
+    for extra, modules in MODULES.items():
         if name in modules:
-            return Failure(
-                "MissingExtra", f"this needs {name}, which is not installed: pip install 'onnxport[{extra}]'"
-            )
+            return Failure("MissingExtra", f"this needs {name}, which is not installed: {install(extra)}")
     return Failure("MissingModule", f"the Python module {name} is not installed: pip install it, then run again")
 
 

@@ -1,4 +1,4 @@
-"""Flags that carry a small syntax of their own: INPUT=axis,axis, AXIS=N, OP[=N]."""
+"""Flags that carry a small syntax of their own: INPUT=axis,axis, AXIS=N, OP[=N]; and numbers, in words of our own."""
 
 from __future__ import annotations
 
@@ -11,6 +11,30 @@ Value = TypeVar("Value")
 
 _DIGITS = 18
 """No size is longer, and any number of that many fits into 64 bits."""
+
+
+def number(text: str) -> float:
+    """Reads a number. Raises typer.BadParameter: it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"seen {text!r}; expected a number like 0.001") from None
+
+
+def whole_number(text: str) -> int:
+    """Reads a whole number. Raises typer.BadParameter: it is none."""
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"seen {text!r}; expected a whole number") from None
+
+
+def count(text: str) -> int:
+    """Reads a whole number from 1. Raises typer.BadParameter: it is none, or below 1."""
+    found = whole_number(text)
+    if found < 1:
+        raise typer.BadParameter(f"seen {found}; expected a whole number from 1")
+    return found
 
 
 def parse_axes(flags: Sequence[str]) -> dict[str, list[int | str]]:

@@ -9,6 +9,7 @@ import typer
 
 from onnxport.exporters.cli.chatter import hushed
 from onnxport.exporters.cli.console import Console
+from onnxport.exporters.cli.flag_syntax import count
 from onnxport.exporters.cli.inspection_view import show_inspection
 from onnxport.exporters.cli.options import AsJson, Debug, Quiet
 
@@ -22,7 +23,7 @@ EXAMPLES = (
 
 def inspect(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A bundle, or any ONNX file.")],
-    top: Annotated[int, typer.Option(metavar="N", min=1, help="Operators to list per graph.")] = 10,
+    top: Annotated[int, typer.Option(metavar="N", parser=count, help="Operators to list per graph.")] = 10,
     as_json: AsJson = False,
     quiet: Quiet = False,
     debug: Debug = False,

@@ -10,16 +10,28 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from onnxport.exporters.cli.flag_syntax import number
+
 Name = TypeVar("Name", Path, str, str | None)
 
 _HUB = "Hub"
 _OUTPUT = "Output"
 VERIFICATION = "Verification"
 
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.", rich_help_panel=_OUTPUT)]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Failures and verdict only.", rich_help_panel=_OUTPUT)]
+FLAG = ""
+"""What the help shows for the value of an option that takes none; Typer would write <bool>."""
+
+AsJson = Annotated[
+    bool, typer.Option("--json", metavar=FLAG, help="One JSON document on stdout.", rich_help_panel=_OUTPUT)
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", metavar=FLAG, help="Failures and verdict only.", rich_help_panel=_OUTPUT)
+]
 Debug = Annotated[
-    bool, typer.Option("--debug", help="Show tracebacks and what other libraries say.", rich_help_panel=_OUTPUT)
+    bool,
+    typer.Option(
+        "--debug", metavar=FLAG, help="Show tracebacks and what other libraries say.", rich_help_panel=_OUTPUT
+    ),
 ]
 
 
@@ -56,6 +68,7 @@ Rtol = Annotated[
     float | None,
     typer.Option(
         metavar="X",
+        parser=number,
         callback=not_negative,
         help="Allowed relative difference of graphs in the dtype of the export. Default: "
         "0.001, for float16 0.01; for a bundle what it was exported with.",
@@ -66,6 +79,7 @@ Atol = Annotated[
     float | None,
     typer.Option(
         metavar="X",
+        parser=number,
         callback=not_negative,
         help="Allowed absolute difference of the same. Default: 0.0001, for float16 0.005; "
         "for a bundle what it was exported with.",
@@ -101,7 +115,9 @@ Reports = Annotated[
 ]
 Annotate = Annotated[
     bool,
-    typer.Option("--annotate", help="Failures as workflow annotations on stderr.", rich_help_panel=_OUTPUT),
+    typer.Option(
+        "--annotate", metavar=FLAG, help="Failures as workflow annotations on stderr.", rich_help_panel=_OUTPUT
+    ),
 ]
 
 Revision = Annotated[
@@ -113,9 +129,12 @@ Token = Annotated[
 ]
 CacheDir = Annotated[Path | None, typer.Option(metavar="DIR", help="Where downloads are kept.", rich_help_panel=_HUB)]
 Offline = Annotated[
-    bool, typer.Option("--offline", help="Never touch the network; use what is cached.", rich_help_panel=_HUB)
+    bool,
+    typer.Option("--offline", metavar=FLAG, help="Never touch the network; use what is cached.", rich_help_panel=_HUB),
 ]
 TrustRemoteCode = Annotated[
     bool,
-    typer.Option("--trust-remote-code", help="Run Python code that the checkpoint brings.", rich_help_panel=_HUB),
+    typer.Option(
+        "--trust-remote-code", metavar=FLAG, help="Run Python code that the checkpoint brings.", rich_help_panel=_HUB
+    ),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -9,7 +10,9 @@ import typer
 
 from onnxport.exporters.cli.chatter import hushed
 from onnxport.exporters.cli.console import Console
+from onnxport.exporters.cli.flag_syntax import number
 from onnxport.exporters.cli.options import (
+    FLAG,
     VERIFICATION,
     Annotate,
     AsJson,
@@ -103,6 +106,7 @@ def verify(
         float | None,
         typer.Option(
             metavar="X",
+            parser=number,
             callback=not_negative,
             help="By how much a score on the data set may be lower. Default: 0.01.",
             rich_help_panel=VERIFICATION,
@@ -120,6 +124,7 @@ def verify(
         bool,
         typer.Option(
             "--latency",
+            metavar=FLAG,
             help="Also time every variant, in a process of its own, on the smallest, a middle and the largest case. A "
             "measurement: it changes no verdict.",
             rich_help_panel=VERIFICATION,
@@ -179,7 +184,12 @@ def verify(
             )
         else:
             from onnxport.exporters.bundle import load_bundle
+            from onnxport.exporters.errors import BundleError
 
+            if not bundle.exists():
+                raise BundleError(
+                    f"{bundle} does not exist; give the folder of a bundle, or an ONNX file with --against SOURCE."
+                )
             loaded = load_bundle(bundle)
             if task is not None:
                 raise typer.BadParameter("a bundle records its task; leave it out", param_hint="--task")
@@ -275,6 +285,11 @@ def _verify_bundle(
 
 def _source_of(file: Path, against: str | None, variants: list[str] | None) -> str:
     """Returns what a file is to be compared with; refuses what only a bundle can be asked."""
+    from onnxport.exporters.manifest import MANIFEST_NAME
+
+    if against is None and (file.parent / MANIFEST_NAME).is_file():
+        told = f"{file.parent} is a bundle: onnxport verify {shlex.quote(str(file.parent))}"
+        raise typer.BadParameter(f"{told}. For {file.name} alone, give the model it comes from with --against SOURCE")
     if against is None:
         told = f"{file} is a file and no bundle: nothing in it says what it should compute"
         raise typer.BadParameter(f"{told}; give the folder of a bundle, or the model with --against SOURCE")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from onnxport.exporters.environment import installed_version
 from onnxport.exporters.errors import RecipeError
+from onnxport.exporters.extras import install
 from onnxport.exporters.recipe import Recipe
 from onnxport.exporters.suggestion import expected_one_of
 from onnxport.verify.import_target import import_target
@@ -81,7 +82,7 @@ def choose_engines(recipe: Recipe) -> tuple[Engine, ...]:
         if engine.missing:
             raise RecipeError(
                 f"engine {engine.name} needs {', '.join(engine.missing)}, which is not installed; run "
-                f"pip install 'onnxport[export,{engine.extra}]' in an environment of its own"
+                f"{install('export', engine.extra)} in an environment of its own"
             )
     fitting = tuple(engine for engine in candidates if recipe.opset in engine.opsets)
     if fitting:

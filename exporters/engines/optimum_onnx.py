@@ -27,6 +27,7 @@ from onnxport.exporters.engines.kept_attributes import kept_attributes
 from onnxport.exporters.engines.weights import attach_weights, reads, tensors_of
 from onnxport.exporters.errors import EngineError
 from onnxport.exporters.exportable import Exportable, name_outputs, to_tensors
+from onnxport.exporters.extras import install
 from onnxport.exporters.first_line import first_line
 from onnxport.exporters.graph import TracedModel
 from onnxport.verify.contract import GraphContract
@@ -117,7 +118,7 @@ def _parts(exportable: Exportable, model: Any, inputs: Mapping[str, Tensor]) -> 
     except ImportError as e:
         raise EngineError(
             f"optimum-onnx does not load here ({e}): it needs transformers below 4.58; run "
-            "pip install 'onnxport[export,legacy]' in an environment of its own"
+            f"{install('export', 'legacy')} in an environment of its own"
         ) from e
 
     task = exportable.source.task

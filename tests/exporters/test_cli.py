@@ -47,6 +47,16 @@ def test_help_loads_nothing_heavy_and_has_an_example(arguments: list[str]) -> No
         assert all(command in ended.stdout for command in COMMANDS)
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_shows_no_value_for_a_flag_and_has_a_short_name(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([command, "-h"]) == 0
+    told = capsys.readouterr().out
+    assert "--debug" in told
+    assert told.count("<bool>") == 1, "of --help alone, whose option is Typer's own"
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     from importlib.metadata import version
 
@@ -60,11 +70,13 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["exprot"], "exprot"),
         (["export"], "SOURCE"),
         (["export", "x", "y", "--opsett", "18"], "--opset"),
-        (["export", "x", "y", "--opset", "many"], "--opset"),
+        (["export", "x", "y", "--opset", "many"], "'--opset': seen 'many'; expected a whole number. Try"),
         (["export", "x", "y", "--static", "sequence=0"], "sequence=0"),
         (["export", "x", "y", "--axes", "input_ids"], "INPUT=axis,axis"),
         (["export", "x", "y", "--require-fusion", "Attention=none"], "OP[=N]"),
         (["export", "x", "y", "--rtol", "nan"], "finite"),
+        (["export", "x", "y", "--rtol", "abc"], "'--rtol': seen 'abc'; expected a number like 0.001. Try"),
+        (["verify", "x", "--max-loss", "abc"], "'--max-loss': seen 'abc'; expected a number like 0.001. Try"),
         (["export", "x", "y", "--level", "extnded"], "did you mean 'extended'?"),
         (["export", "x", "y", "--level", "all"], "this-machine"),
         (["export", "x", "y", "--engine", "torchscrip"], "did you mean 'torchscript'?"),
@@ -78,7 +90,9 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["verify", "x", "--atol", "-1"], "-1"),
         (["verify", "no-such-bundle"], "no-such-bundle"),
         (["inspect", "no-such-file.onnx"], "no-such-file.onnx"),
-        (["inspect", "x", "--top", "0"], "--top"),
+        (["verify", "no-such-file.onnx", "--against", "x"], "an ONNX file with --against SOURCE"),
+        (["inspect", "x", "--top", "0"], "'--top': seen 0; expected a whole number from 1"),
+        (["inspect", "x", "--top", "many"], "'--top': seen 'many'; expected a whole number"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -112,6 +126,18 @@ def test_flags_are_refused_before_anything_is_loaded() -> None:
     assert ended.stdout == "\n"
 
 
+def test_an_out_that_exists_is_refused_before_torch_is_loaded(tmp_path: Path) -> None:
+    script = (
+        "import sys\n"
+        "from onnxport.exporters.cli.app import run\n"
+        f"run(['export', 'no-such-source', {str(tmp_path)!r}])\n"
+        "print(*[name for name in ('torch', 'transformers') if name in sys.modules])"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert "exists already; pass --overwrite" in ended.stderr
+    assert ended.stdout == "\n"
+
+
 def test_an_unexpected_exception_is_one_message_and_a_traceback_only_with_debug(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,7 +161,7 @@ def test_an_unexpected_exception_is_one_message_and_a_traceback_only_with_debug(
         (
             ModuleNotFoundError("No module named 'torch'", name="torch"),
             "MissingExtra",
-            "pip install 'onnxport[export]'",
+            "pip install 'onnxport[export]' (from a clone: pip install '.[export]')",
         ),
         (ModuleNotFoundError("no", name="transformers.models"), "MissingExtra", "transformers"),
         (ModuleNotFoundError("no", name="einops"), "MissingModule", "einops"),

@@ -244,6 +244,11 @@ def test_a_report_that_cannot_be_written_is_refused_before_the_checks(
     assert "nothing to report with --no-verify" in capsys.readouterr().err
 
 
+def test_one_file_of_a_bundle_leads_to_the_bundle(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["verify", str(bundle / "model.onnx")]) == 2
+    assert f"{bundle} is a bundle: onnxport verify {bundle}. For model.onnx alone" in capsys.readouterr().err
+
+
 def test_verify_disagrees_when_a_weight_changed(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = copy / "model.onnx"
     content = bytearray(model.read_bytes())

@@ -125,7 +125,9 @@ def test_an_axis_the_module_does_not_take_is_an_error(plain_modules: str) -> Non
     [
         ("plain_modules:raises", SourceError, "raised ValueError: no weights on this machine"),
         ("plain_modules:absent", SourceError, "cannot import plain_modules:absent"),
+        ("plain_modules:bag_clasifier", SourceError, "did you mean 'bag_classifier'"),
         ("no_such_package:f", SourceError, "No module named"),
+        ("plain_modules.py:conv_net", SourceError, "did you mean 'plain_modules:conv_net'"),
         ("plain_modules:not_callable", SourceError, "is a int"),
         ("plain_modules:returns_a_module", SourceError, "returned ConvNet; expected"),
     ],

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 
 def test_the_extra_is_named_before_anything_is_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["export", "no-such-place", str(tmp_path / "out"), "--engine", "optimum"]) == 2
-    assert "pip install 'onnxport[export,legacy]' in an environment of its own" in capsys.readouterr().err
+    assert "(from a clone: pip install '.[export,legacy]') in an environment of its own" in capsys.readouterr().err
 
 
 def test_auto_leaves_it_out() -> None:
