@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from onnxport.exporters.cli.console import Console
 
 if TYPE_CHECKING:
+    from onnxport.exporters.bundle import Bundle
     from onnxport.exporters.localization.findings import LayerFinding, Localization, VariantFinding
 
 _AROUND = 3
@@ -27,6 +28,18 @@ def show_localization(console: Console, result: Localization, folder: Path, *, a
             console.data(f"{finding.variant}: to see it, python {folder / finding.reproduction / 'reproduce.py'}")
         console.data("")
     console.data(result.verdict, style=_STYLE[result.verdict])
+
+
+def show_other_failures(console: Console, bundle: Bundle) -> None:
+    """Says which checks failed when the bundle was exported that no comparison of layers can explain: a lost fusion."""
+    report = bundle.report()
+    failed = [check for check in report.checks if check.verdict == "fail"] if report is not None else []
+    without_numbers = {
+        check.id: None for check in failed if check.max_abs_diff is None and not check.id.startswith("outputs.")
+    }
+    if without_numbers:
+        told = f"the export failed on {', '.join(without_numbers)}, which is no numeric difference"
+        console.data(f"{told}: see onnxport verify {bundle.path}")
 
 
 def _show_layers(console: Console, finding: VariantFinding, *, all_layers: bool) -> None:

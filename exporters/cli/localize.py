@@ -9,8 +9,9 @@ import typer
 
 from onnxport.exporters.cli.chatter import hushed
 from onnxport.exporters.cli.console import Console
-from onnxport.exporters.cli.localization_view import show_localization
+from onnxport.exporters.cli.localization_view import show_localization, show_other_failures
 from onnxport.exporters.cli.options import (
+    FLAG,
     VERIFICATION,
     AsJson,
     Atol,
@@ -74,7 +75,7 @@ def localize(
         ),
     ] = None,
     all_layers: Annotated[
-        bool, typer.Option("--all", help="Show layers that agree too.", rich_help_panel="Output")
+        bool, typer.Option("--all", metavar=FLAG, help="Show layers that agree too.", rich_help_panel="Output")
     ] = False,
     revision: Revision = None,
     token: Token = None,
@@ -118,5 +119,7 @@ def localize(
             progress=console,
         )
     show_localization(console, result, folder, all_layers=all_layers)
+    if result.verdict != "diverges":
+        show_other_failures(console, loaded)
     console.document(result.model_dump(mode="json"))
     return 0 if result.verdict == "agrees" else 1

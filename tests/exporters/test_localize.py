@@ -297,3 +297,14 @@ def test_what_cannot_be_asked(bundle: Path, checkpoint: Path, tmp_path: Path) ->
         localize(loaded, str(checkpoint), HubOptions(), tmp_path / "out", case="random.2x9")
     with pytest.raises(BundleError, match="no variant 'optimised'"):
         localize(loaded, str(checkpoint), HubOptions(), tmp_path / "out", variants=["optimised"])
+def test_a_failure_without_numbers_is_told(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--suite", "quick", "--require-fusion", "Attention=9", "--quiet"]
+    assert run(["export", str(checkpoint), str(tmp_path / "out"), *flags]) == 1
+    capsys.readouterr()
+    assert run(["localize", str(tmp_path / "out.failed"), "--against", str(checkpoint), "--variant", "base"]) == 0
+    told = capsys.readouterr().out
+    assert "the export failed on fusion.expected, which is no numeric difference" in told
+
+
