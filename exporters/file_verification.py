@@ -214,8 +214,8 @@ def _promised(loaded: Loaded, exportable: Exportable, opset: int) -> GraphContra
     """The contract of the source: what an export of it would promise."""
     choice = exportable.choice
     if choice is None:
-        return probe_contract(exportable, opset)
-    if_true, if_false = (probe_contract(loaded.component(part), opset) for part in choice.parts)
+        return probe_contract(exportable, opset, fixable=False)
+    if_true, if_false = (probe_contract(loaded.component(part), opset, fixable=False) for part in choice.parts)
     return choice.contract(exportable, if_true, if_false)
 
 

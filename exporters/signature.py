@@ -22,8 +22,11 @@ from onnxport.verify.contract import AxisRange, Dim, GraphContract, TensorSpec, 
 from onnxport.verify.tolerance import FLOAT16, FLOAT32
 
 
-def probe_contract(exportable: Exportable, opset: int) -> GraphContract:
+def probe_contract(exportable: Exportable, opset: int, *, fixable: bool = True) -> GraphContract:
     """Runs the module at several sizes and returns the contract its graph will be held to.
+
+    Args:
+        fixable: whether who asks can fix an axis (--static of an export), and so is told to where the module fails.
 
     Raises:
         SignatureError: the module cannot run on its own inputs, is not deterministic, changes itself when it runs, or
@@ -32,15 +35,15 @@ def probe_contract(exportable: Exportable, opset: int) -> GraphContract:
     """
     modes = _modes(exportable)
     sizes = dict(exportable.example)
-    runs = [(sizes, _run(exportable, sizes))]
+    runs = [(sizes, _run(exportable, sizes, fixable=fixable))]
     _require_determinism(exportable, runs[0][1])
     varied = []
     for axis, allowed in exportable.axes.items():
-        run = _run_at_another(exportable, sizes, axis, allowed)
+        run = _run_at_another(exportable, sizes, axis, allowed, fixable=fixable)
         if run is not None:
             runs.append(run)
             varied.append(axis)
-    _require_same_modes(exportable, modes)
+    _require_same_modes(exportable, modes, fixable=fixable)
     sums = {dim for dims in exportable.inputs.values() for dim in dims if len(addends(dim)) > 1}
     known = [*varied, *sorted(str(dim) for dim in sums if set(addends(dim)) <= {*exportable.axes})]
     known += [pair for pair in map("+".join, combinations(varied, 2)) if pair not in sums]  # what is put together
@@ -116,7 +119,7 @@ def numpy_name(dtype: torch.dtype, output: str) -> str:
 
 
 def _run_at_another(
-    exportable: Exportable, sizes: Mapping[str, int], axis: str, allowed: AxisRange
+    exportable: Exportable, sizes: Mapping[str, int], axis: str, allowed: AxisRange, *, fixable: bool
 ) -> tuple[dict[str, int], dict[str, torch.Tensor]] | None:
     """Returns other sizes and what the module gives there; None: the axis is fixed, and the model fails at others.
 
@@ -127,7 +130,7 @@ def _run_at_another(
     for size in _other_sizes(sizes, axis, allowed):
         at = {**sizes, axis: size}
         try:
-            return at, _run(exportable, at)
+            return at, _run(exportable, at, fixable=fixable)
         except SignatureError as e:
             failed = e
     # A fixed axis is varied too, to learn which output dimensions follow it; the model need not allow that.
@@ -154,7 +157,7 @@ def _other_sizes(sizes: Mapping[str, int], axis: str, allowed: AxisRange) -> lis
 
 def _require_determinism(exportable: Exportable, first: Mapping[str, torch.Tensor]) -> None:
     """Two runs on the same inputs must agree: nothing can be compared with a model that draws at random."""
-    second = _run(exportable, exportable.example)
+    second = _run(exportable, exportable.example, fixable=True)  # it has run on these before
     for name, tensor in first.items():
         once, again = (np.asarray(t.detach().to(torch.float64)) for t in (tensor, second[name]))
         rounding = FLOAT16 if tensor.dtype == torch.float16 else FLOAT32
@@ -175,10 +178,10 @@ def _modes(exportable: Exportable) -> dict[tuple[str, str], str]:
     }
 
 
-def _require_same_modes(exportable: Exportable, before: Mapping[tuple[str, str], str]) -> None:
+def _require_same_modes(exportable: Exportable, before: Mapping[tuple[str, str], str], *, fixable: bool) -> None:
     """A module that switches itself to another algorithm answers by what it was asked before; no graph does."""
     rows = {dims[0] for dims in exportable.inputs.values() if dims}
-    axes = [f"--static {name}=N" for name in exportable.axes if name not in rows]
+    axes = [f"--static {name}=N" for name in exportable.axes if fixable and name not in rows]
     for (name, key), value in _modes(exportable).items():
         if before.get((name, key), value) != value:
             was = before[name, key]
@@ -190,11 +193,11 @@ def _require_same_modes(exportable: Exportable, before: Mapping[tuple[str, str],
             )
 
 
-def _run(exportable: Exportable, sizes: Mapping[str, int]) -> dict[str, torch.Tensor]:
+def _run(exportable: Exportable, sizes: Mapping[str, int], *, fixable: bool) -> dict[str, torch.Tensor]:
     inputs = exportable.sample(sizes, np.random.default_rng(0))
     shown = {name: list(array.shape) for name, array in inputs.items()}
     told = f"{exportable.source.architecture} itself fails on inputs of shape {shown}"
-    with own_failure(told, "; check the axes, or fix an axis with --static"):
+    with own_failure(told, "; check the axes, or fix an axis with --static" if fixable else ""):
         returned = exportable.call(to_tensors(inputs))
     return exportable.named(returned)
 

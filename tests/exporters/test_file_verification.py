@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from onnxport.exporters import export
 from onnxport.exporters.cli.app import run
+from onnxport.exporters.errors import SignatureError
 from onnxport.exporters.file_verification import ask_source, verify_file
 from onnxport.exporters.hub_options import HubOptions
 from onnxport.exporters.recipe import Recipe
@@ -304,6 +305,25 @@ def test_one_case_alone(make_file: FileMaker, checkpoint: Path) -> None:
     assert {check.case for check in report.checks if check.case} == {"padding.left"}
     with pytest.raises(VerificationError, match=r"suite quick has no case 'padding\.lft'.*did you mean"):
         ask_source(path, str(checkpoint), QUICK, HubOptions(), case="padding.lft")
+
+
+def test_a_source_that_does_not_run_is_told_without_a_flag_of_export(
+    checkpoint: Path, plain_modules: str, tmp_path: Path
+) -> None:
+    """A file has its axes already: --static would be refused."""
+    masked = tmp_path / "masked.onnx"
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (int64[b, s] attention_mask) => (int64[b, s] pooler_output) '
+    onnx.save(onnx.parser.parse_model(text + "{ pooler_output = Identity(attention_mask) }"), masked)
+    with pytest.raises(SignatureError, match=r"no input input_ids.*without which .* does not run") as lacking:
+        ask_source(masked, str(checkpoint), QUICK, HubOptions())
+    assert "--component that the file was made from" in str(lacking.value)
+    assert "--static" not in str(lacking.value)
+
+    fixed, source = tmp_path / "fixed", "plain_modules:only_sixteen"
+    export(source, fixed, recipe=Recipe(suite="quick", static={"n": 16}))
+    with pytest.raises(SignatureError, match="itself fails on inputs of shape") as failing:
+        ask_source(fixed / "model.onnx", source, QUICK, HubOptions())
+    assert "--static" not in str(failing.value)
 
 
 def test_what_cannot_be_asked(make_file: FileMaker, checkpoint: Path) -> None:
