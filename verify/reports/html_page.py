@@ -106,25 +106,35 @@ def _item(check: CheckResult) -> str:
 
 def _overview(found: Sequence[Section]) -> str:
     families = list(dict.fromkeys(family(check) for section in found for check in section.checks))
-    head = "".join(f'<th scope="col">{_text(section.title)}</th>' for section in found)
+    titles = [section.title for section in found]
     rows = [
-        _matrix_row(name, [_cell([check for check in section.checks if family(check) == name]) for section in found])
+        _matrix_row(
+            name, titles, [_cell([check for check in section.checks if family(check) == name]) for section in found]
+        )
         for name in families
     ]
     ratios = [worst(section.checks) for section in found]
-    rows.append(_matrix_row("error / allowed", [_ratio(ratio) for ratio in ratios]))
-    rows.append(_matrix_row("verdict", [_outcome(together(section.checks)) for section in found], kind="sum"))
+    rows.append(_matrix_row("error / allowed", titles, [_ratio(ratio) for ratio in ratios]))
+    outcomes = [_outcome(together(section.checks)) for section in found]
+    rows.append(_matrix_row("verdict", titles, outcomes, kind="sum"))
+    return f'<section><h2 id="overview">Checks by variant</h2>\n{_matrix(["check", *titles], rows)}</section>\n'
+
+
+def _matrix(head: Sequence[str], rows: Sequence[str]) -> str:
+    names = "".join(f'<th scope="col">{_text(name)}</th>' for name in head)
     return (
-        f'<section><h2 id="overview">Checks by variant</h2>\n<div class="scroll" tabindex="0"><table class="matrix">'
-        f'<thead><tr><th scope="col">check</th>{head}</tr></thead>\n<tbody>\n{"".join(rows)}</tbody></table></div>'
-        "</section>\n"
+        f'<div class="scroll" tabindex="0"><table class="matrix"><thead><tr>{names}</tr></thead>\n'
+        f"<tbody>\n{''.join(rows)}</tbody></table></div>\n"
     )
 
 
-def _matrix_row(name: str, cells: Sequence[str], kind: str = "") -> str:
-    return (
-        f'<tr class="{kind}"><th scope="row">{_text(name)}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>\n'
+def _matrix_row(name: str, titles: Sequence[str], cells: Sequence[str], kind: str = "") -> str:
+    """Every cell has the title of its column: on a phone there are no columns."""
+    told = "".join(
+        f'<td data-name="{_text(title)}">{cell}</td>' if cell else "<td></td>"
+        for title, cell in zip(titles, cells, strict=True)
     )
+    return f'<tr class="{kind}"><th scope="row">{_text(name)}</th>{told}</tr>\n'
 
 
 def _cell(checks: Sequence[CheckResult]) -> str:
@@ -151,13 +161,8 @@ def _ratio(ratio: float | None) -> str:
 def _tables(found: Sequence[Section]) -> str:
     shown = []
     for table in tables(found):
-        head = "".join(f'<th scope="col">{_text(name)}</th>' for name in table.head)
-        cells = ["".join(f"<td>{_text(cell)}</td>" for cell in row) for row in table.rows]
-        rows = "".join(f"<tr>{row}</tr>\n" for row in cells)
-        shown.append(
-            f'<h2>{_text(table.title)}</h2>\n<div class="scroll" tabindex="0"><table class="matrix">'
-            f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody></table></div>\n"
-        )
+        rows = [_matrix_row(name, table.head[1:], [_text(cell) for cell in cells]) for name, *cells in table.rows]
+        shown.append(f"<h2>{_text(table.title)}</h2>\n{_matrix(table.head, rows)}")
     return f"<section>{''.join(shown)}</section>\n" if shown else ""
 
 

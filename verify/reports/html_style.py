@@ -89,7 +89,13 @@ summary:focus-visible { outline: 2px solid var(--v0); outline-offset: 2px; borde
   h1 { font-size: 1.875rem; }
   h2 { margin-top: 2.5rem; }
   .row { grid-template-columns: 6.5rem minmax(0, 1fr) 3.75rem; column-gap: 0.5rem; }
-  .matrix th, .matrix td { padding-right: 0.875rem; }
+  .matrix { width: 100%; min-width: 0; }
+  .matrix thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
+  .matrix tr { display: flex; flex-wrap: wrap; column-gap: 1rem; padding: 0.5rem 0; }
+  .matrix th, .matrix td { padding: 0; border: 0; white-space: normal; overflow-wrap: anywhere; }
+  .matrix tbody th { flex-basis: 100%; }
+  .matrix td:empty { display: none; }
+  .matrix td[data-name]::before { content: attr(data-name) " "; color: var(--quiet); font-size: 0.8125rem; }
   .checks thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
   .checks tr { display: block; padding: 0.625rem 0; }
   .checks td { display: block; padding: 0; border: 0; }

@@ -159,12 +159,26 @@ def failures(found: Sequence[Section]) -> list[Failed]:
 
 
 def reasons(checks: Sequence[CheckResult]) -> dict[str, list[str]]:
-    """Returns reason to the ids of the checks that were skipped for it, each named once."""
-    found: dict[str, dict[str, None]] = {}
-    for check in checks:
-        if check.verdict == "skip":
-            found.setdefault(check.detail, {})[check.id] = None
-    return {reason: list(ids) for reason, ids in found.items()}
+    """Returns reason to the ids of the checks that were skipped for it, each named once.
+
+    A detail of the form "what: reason" is taken apart where that reason is given for several things.
+
+    {"not measured": ["rows.independent (rows.alone, rows.reordered)", "padding.invariant (padding.left)"]}
+    """
+    skipped = [(check.id, *check.detail.partition(": ")[::2]) for check in checks if check.verdict == "skip"]
+    shared: dict[str, set[str]] = {}
+    for _, what, reason in skipped:
+        shared.setdefault(reason, set()).add(what)
+    found: dict[str, dict[str, dict[str, None]]] = {}
+    for check_id, what, reason in skipped:
+        if reason and len(shared[reason]) > 1:
+            found.setdefault(reason, {}).setdefault(check_id, {})[what] = None
+        else:
+            found.setdefault(f"{what}: {reason}" if reason else what, {}).setdefault(check_id, {})
+    return {
+        reason: [f"{check_id} ({', '.join(parts)})" if parts else check_id for check_id, parts in ids.items()]
+        for reason, ids in found.items()
+    }
 
 
 def numbers(check: CheckResult) -> dict[str, Any]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from onnxport.verify.report import CheckResult
-from onnxport.verify.reports.outline import Section, judges_decisions
+from onnxport.verify.reports.outline import Section, judges_decisions, together
 from onnxport.verify.reports.printable import number
 
 
@@ -36,11 +36,15 @@ _DECISIONS = {"decisions kept": "argmax_agreement", "top k kept": "topk_agreemen
 def tables(found: Sequence[Section]) -> list[Table]:
     """Returns the tables that have rows: scores first."""
     scores = [row for section in found for check in section.checks if (row := _score(section, check))]
-    statistics = [row for section in found if (row := _statistics(section))]
+    judged = [section for section in found if _by_statistics(section)]
     head = ("variant", "data set", "metric", "score", "reference", "loss", "95 % interval", "allowed")
     made = [
         Table("Task metrics", head, tuple(scores)),
-        Table("Lower precision: the worst of all cases", ("variant", *_STATISTICS, *_DECISIONS), tuple(statistics)),
+        Table(
+            "Lower precision: the worst of all cases",
+            ("number", *(section.title for section in judged)),
+            tuple(_statistics(judged)),
+        ),
     ]
     return [table for table in made if table.rows]
 
@@ -61,14 +65,25 @@ def _score(section: Section, check: CheckResult) -> tuple[str, ...] | None:
     )
 
 
-def _statistics(section: Section) -> tuple[str, ...] | None:
-    """A row for a variant that was judged by statistics. Decisions count where all cases are taken together."""
-    judged = [check for check in section.checks if check.min_cosine_allowed is not None]
-    if not judged:
-        return None
-    pooled = [check for check in judged if judges_decisions(check)]
-    cells = [_worst(name, choose, judged) for name, choose in _STATISTICS.values()]
-    return (section.title, *cells, *(_worst(name, min, pooled) for name in _DECISIONS.values()))
+def _by_statistics(section: Section) -> list[CheckResult]:
+    return [check for check in section.checks if check.min_cosine_allowed is not None]
+
+
+def _statistics(found: Sequence[Section]) -> Iterator[tuple[str, ...]]:
+    """Yields a row for each number that any variant has, the verdict first. Decisions are of all cases together."""
+    if not found:
+        return
+    columns = [_by_statistics(section) for section in found]
+    pooled = [[check for check in column if judges_decisions(check)] for column in columns]
+    yield "verdict", *(together(column) for column in columns)
+    for title, (name, choose) in _STATISTICS.items():
+        row = [_worst(name, choose, column) for column in columns]
+        if any(row):
+            yield title, *row
+    for title, name in _DECISIONS.items():
+        row = [_worst(name, min, column) for column in pooled]
+        if any(row):
+            yield title, *row
 
 
 def _worst(name: str, choose: Callable[[Iterable[float]], float], checks: Sequence[CheckResult]) -> str:

@@ -45,6 +45,7 @@ document.title = JSON.stringify([...document.querySelectorAll('iframe')].map(fra
       const centre = (box.left + box.right) / 2;
       return centre < plot.left || centre > plot.right;
     }).length,
+    cut: shown('.scroll').filter(table => table.scrollWidth > table.clientWidth).length,
     bars: shown('.row:not(.bars) rect.bar').length,
     barsBeyond: shown('.row:not(.bars) rect.bar').filter(bar => {
       const plot = bar.ownerSVGElement.getBoundingClientRect(), box = bar.getBoundingClientRect();
@@ -97,6 +98,8 @@ def test_it_fits_a_phone_and_everything_is_drawn(
         assert seen["width"] == PHONE
         assert seen["scrollWidth"] <= PHONE
         assert (seen["scripts"], seen["images"]) == (0, 0)
+        assert seen["cut"] == 0, "every variant is in sight"
+    assert desktop["cut"] == 0
     assert broken["scrollWidth"] > PHONE, "the measurement would have seen it"
     assert desktop["scrollWidth"] <= DESKTOP
     for seen in (phone, opened, desktop):

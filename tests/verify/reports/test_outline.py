@@ -13,6 +13,7 @@ from onnxport.verify.reports.outline import (
     flattened,
     numbers,
     problem,
+    reasons,
     sections,
     worst,
 )
@@ -80,6 +81,21 @@ def test_the_worst_failure_comes_first_and_one_without_numbers_is_the_worst(chec
     assert (kind.id, kind.put) == ("outputs.match", 5)
     assert worst(failed) == math.inf, "NaN does not hide behind a number"
     assert worst([]) is None
+
+
+def test_equal_reasons_are_one(check: Check) -> None:
+    why = "it was not measured: export with --suite full"
+    skipped = [check("rows.independent", "skip", detail=f"rows.{what}: {why}") for what in ("alone", "reordered")]
+    skipped += [check("padding.invariant", "skip", detail=f"padding.left: {why}")]
+    skipped += [
+        check("fusion.expected", "skip", detail="none is required"),
+        check("id", "skip", detail="x: a single one"),
+    ]
+    assert reasons(skipped) == {
+        why: ["rows.independent (rows.alone, rows.reordered)", "padding.invariant (padding.left)"],
+        "none is required": ["fusion.expected"],
+        "x: a single one": ["id"],
+    }
 
 
 def test_problem(check: Check) -> None:
