@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -54,6 +55,23 @@ def test_the_plain_module_is_exported_with_its_axis(folder: Path, monkeypatch: p
     assert run(["export", "mine:classifier", "plain", "--suite", "quick", "--quiet"]) == 0
     monkeypatch.delitem(sys.modules, "mine")
     assert run(["verify", "plain", "--against", "mine:classifier", "--quiet"]) == 0, "the same weights again"
+
+
+def test_sentences_are_compared_where_the_bundle_has_their_embedding(folder: Path) -> None:
+    command = [sys.executable, ROOT / "scripts" / "similarity.py", folder / "out"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(f"{folder / 'out'} gives ")
+    assert "no sentence_embedding; give a bundle of a sentence-transformers checkpoint" in ended.stderr
+
+
+def test_what_quickstart_says_next_is_what_the_readme_says() -> None:
+    said = re.findall(r'^echo "  (.+)"$', (ROOT / "scripts" / "quickstart").read_text(encoding="utf-8"), re.MULTILINE)
+    assert said[0] == "source .venv/bin/activate"
+    assert said[0] in README
+    export = said[1].split()
+    assert export[:2] == ["onnxport", "export"]
+    assert export[3] != "bundles/minilm", "which is there already"
 
 
 def test_the_recipe_is_one() -> None:

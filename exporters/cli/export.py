@@ -37,7 +37,7 @@ from onnxport.exporters.cli.verdict import as_document, show_report
 EXAMPLES = (
     "Examples:\n\n"
     "onnxport export sentence-transformers/all-MiniLM-L6-v2 bundles/minilm\n\n"
-    "onnxport export ./checkpoint out --variant optimized --variant int8 --require-fusion Attention=12\n\n"
+    "onnxport export ./checkpoint out --variant optimized --variant int8 --require-fusion Attention=6\n\n"
     "onnxport export ./checkpoint out --axes input_ids=batch,sequence --static batch=1 --overwrite"
 )
 
