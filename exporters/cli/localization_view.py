@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from onnxport.exporters.localization.findings import LayerFinding, Localization, VariantFinding
 
 _AROUND = 3
-_STYLE = {"agrees": "green", "inherited": "yellow", "diverges": "bold red"}
+_STYLE = {"agrees": "green", "inherited": "yellow", "diverges": "bold red", "unmatched": "yellow"}
 
 
 def show_localization(console: Console, result: Localization, folder: Path, *, all_layers: bool) -> None:

@@ -91,7 +91,7 @@ def localize(
     Every layer is compared as the graph runs and alone, on PyTorch's own inputs of
     it: a new error is told from an inherited one. The first wrong layer is written
     to a small folder with a script that shows it without torch. The exit code is 1
-    if anything diverges.
+    if anything diverges, and 2 if no layer could be compared.
     """
     from onnxport.exporters.hub_options import HubOptions
 
@@ -122,4 +122,4 @@ def localize(
     if result.verdict != "diverges":
         show_other_failures(console, loaded)
     console.document(result.model_dump(mode="json"))
-    return 0 if result.verdict == "agrees" else 1
+    return {"agrees": 0, "diverges": 1, "unmatched": 2}[result.verdict]

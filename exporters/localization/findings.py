@@ -8,6 +8,8 @@ from onnxport.verify.contract import Model
 from onnxport.verify.report import Number
 from onnxport.verify.tolerance import Criterion
 
+Verdict = Literal["agrees", "diverges", "unmatched"]
+
 
 class LayerFinding(Model):
     """One layer of a graph against PyTorch, as the graph runs and alone.
@@ -56,7 +58,8 @@ class VariantFinding(Model):
     """One variant.
 
     Attributes:
-        verdict: "diverges" if an output is out of tolerance, or a layer is wrong on right inputs.
+        verdict: "diverges" if an output is out of tolerance, or a layer is wrong on right inputs; "unmatched" if the
+            outputs agree, but no layer could be compared.
         case: the case that the layers were compared on.
         outputs: the graph's outputs in that case, in words.
         layers: in the order in which the graph computes them; empty where they could not be compared.
@@ -69,7 +72,7 @@ class VariantFinding(Model):
     """
 
     variant: str
-    verdict: Literal["agrees", "diverges"]
+    verdict: Verdict
     case: str
     outputs: dict[str, str]
     layers: tuple[LayerFinding, ...] = ()
@@ -82,9 +85,14 @@ class VariantFinding(Model):
 
 
 class Localization(Model):
-    """All of it. `source`: the PyTorch model that was compared with."""
+    """All of it.
+
+    Attributes:
+        verdict: "diverges" if a variant does; "unmatched" if no variant has layers to compare.
+        source: the PyTorch model that was compared with.
+    """
 
     schema_version: Literal[1] = 1
-    verdict: Literal["agrees", "diverges"]
+    verdict: Verdict
     source: str
     variants: tuple[VariantFinding, ...]

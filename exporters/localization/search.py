@@ -16,7 +16,13 @@ from onnxport.exporters.exportable import Exportable
 from onnxport.exporters.graph import Graph
 from onnxport.exporters.hub_options import HubOptions
 from onnxport.exporters.loading import load
-from onnxport.exporters.localization.findings import LayerFinding, Localization, PassFinding, VariantFinding
+from onnxport.exporters.localization.findings import (
+    LayerFinding,
+    Localization,
+    PassFinding,
+    VariantFinding,
+    Verdict,
+)
 from onnxport.exporters.localization.layers import LayerOutput, record_layers
 from onnxport.exporters.localization.passes import AS_WRITTEN, Judge, blame_load, blame_making
 from onnxport.exporters.localization.reproduction import DOCUMENT, clear, require_free, write_reproduction
@@ -100,11 +106,10 @@ def localize(
                 found[number] = finding.model_copy(
                     update={"blame": blame, "summary": f"{finding.summary}; {blame.detail}"}
                 )
-    diverges = any(finding.verdict == "diverges" for finding in found)
-    result = Localization(
-        verdict="diverges" if diverges else "agrees", source=bundle.manifest.source.model, variants=tuple(found)
-    )
-    return _write(result, search, out) if diverges else result
+    verdicts = {finding.verdict for finding in found}
+    verdict: Verdict = next(one for one in ("diverges", "agrees", "unmatched") if one in verdicts)
+    result = Localization(verdict=verdict, source=bundle.manifest.source.model, variants=tuple(found))
+    return _write(result, search, out) if verdict == "diverges" else result
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,9 +164,11 @@ class _Search:
         if walked is not None:
             self.walked[subject.variant] = walked
         layers, first = (walked.layers, walked.first) if walked is not None else ((), None)
+        if walked is not None and not layers:
+            trouble = trouble or self._why_no_layers(subject)
         finding = VariantFinding(
             variant=subject.variant,
-            verdict="agrees" if agrees and first is None else "diverges",
+            verdict="diverges" if not agrees or first is not None else "agrees" if layers else "unmatched",
             case=case.name,
             outputs={c.output: c.detail for c in outcome.comparisons},
             layers=tuple(layers),
@@ -170,7 +177,13 @@ class _Search:
             first=first,
             blame=blame,
             summary=_summary(
-                layers, first, agrees, blame, trouble, walked is not None and walked.criterion != subject.criterion
+                layers,
+                first,
+                agrees,
+                blame,
+                trouble,
+                tight=walked is not None and walked.criterion != subject.criterion,
+                failed=outcome.failure is not None,
             ),
         )
         self._findings[subject.variant] = finding
@@ -190,11 +203,24 @@ class _Search:
             return walked, None
         return self._walk(subject, case, walked.options, criterion), None
 
+    def _why_no_layers(self, subject: Subject) -> str:
+        """What to do where a graph was walked and there was nothing on the way."""
+        if not self._matches():
+            engine = self.bundle.component(subject.component).engine
+            other = "dynamo" if engine == "torchscript" else "torchscript"
+            return (
+                "no layer could be compared: nothing in base tells which PyTorch module it comes from; export the "
+                f"model with --engine {other} and localize that bundle"
+            )
+        if subject.variant != _BASE:
+            return "no layer could be compared: optimisation left no value of one; base has them (--variant base)"
+        return "no layer could be compared: no module that was matched returns anything in this case; choose a --case"
+
     def base_agrees(self) -> bool:
         """Whether the graph as exported agrees; looked into if it was not asked for."""
         if _BASE not in self._findings:
             self.look_into(self.base)
-        return self._findings[_BASE].verdict == "agrees"
+        return self._findings[_BASE].verdict != "diverges"
 
     def blame(self, subject: Subject) -> PassFinding:
         """Makes a variant again, step by step, and finds the one that breaks it."""
@@ -295,6 +321,7 @@ def _summary(
     blame: PassFinding | None,
     trouble: str | None,
     tight: bool,
+    failed: bool,
 ) -> str:
     parts = [] if trouble is None else [trouble]
     if first is not None:
@@ -311,15 +338,14 @@ def _summary(
         if agrees:
             parts.append("the outputs are within tolerance nevertheless")
     elif trouble is not None:
-        pass
-    elif not agrees and layers:
+        if not failed:
+            parts.append("the outputs agree" if agrees else "the outputs differ")
+    elif not agrees:
         worst = max(layers, key=lambda layer: layer.alone_ratio or 0.0)
         parts.append(
             "no layer alone is out of tolerance or stands out: the differences of many layers add up, the largest "
             f"being {worst.alone_ratio:.3g} times the allowed one in {worst.module or 'the model'} ({worst.kind})"
         )
-    elif not agrees:
-        parts.append("the outputs differ, and no layer of the graph could be matched with a PyTorch module")
     else:
         parts.append(f"all {len(layers)} layers agree")
     if blame is not None:

@@ -18,6 +18,7 @@ from transformers import ViTConfig, ViTForImageClassification
 from onnxport.exporters import export
 from onnxport.exporters.engines.dynamo import export_graph
 from onnxport.exporters.engines.export_failure import describe_failure
+from onnxport.exporters.engines.module_scopes import module_scopes
 from onnxport.exporters.errors import EngineError, ReadBackError
 from onnxport.exporters.exportable import Arrays, Exportable, to_tensors
 from onnxport.exporters.graph import Graph
@@ -136,6 +137,48 @@ def test_a_recurrent_net_at_any_length(tmp_path: Path) -> None:
     source = exportable(plain_modules.Tagger(), {"features": ("batch", "steps", 6)}, {"batch": 2, "steps": 5})
     write(source, tmp_path / "model.onnx")
     assert_same(source, tmp_path / "model.onnx", {"batch": 1, "steps": 1}, {"batch": 3, "steps": 11})
+
+
+class ByName(nn.Module):
+    """Layers one after the other, and what belongs to none of them."""
+
+    def __init__(self, layers: Mapping[str, nn.Module]) -> None:
+        super().__init__()
+        self.names = tuple(layers)
+        for name, layer in layers.items():
+            self.add_module(name, layer)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        for name in self.names:
+            pixels = self.get_submodule(name)(pixels)
+        return pixels.abs().sqrt()
+
+
+@pytest.mark.parametrize("opset", [17, 18])  # below 18, onnx's own converter is at work, which drops metadata
+def test_nodes_keep_their_modules_and_no_path_of_this_machine(opset: int, tmp_path: Path) -> None:
+    layers = {"conv": nn.Conv2d(3, 8, 3), "act": nn.GELU(), "flat": nn.Flatten(), "head": nn.Linear(128, 5)}
+    source = exportable(ByName(layers), {"pixels": ("batch", 3, 6, 6)}, {"batch": 2})
+    files = [tmp_path / "one.onnx", tmp_path / "two.onnx"]
+    for file in files:
+        write(source, file, opset)
+    nodes = onnx.load(files[0]).graph.node
+    assert {entry.key for node in nodes for entry in node.metadata_props} == {"pkg.torch.onnx.name_scopes"}
+    by_operator = {node.op_type: module_scopes(node)[:-1] for node in nodes}
+    assert by_operator["Conv"] == ("model", "model.conv")
+    assert by_operator["Gemm"] == ("model", "model.head")
+    assert by_operator["Erf"] == ("model", "model.act")
+    assert by_operator["Sqrt"] == ("model",)
+    assert b".py" not in files[0].read_bytes()
+    assert files[0].read_bytes() == files[1].read_bytes().replace(b"two.onnx", b"one.onnx")
+
+
+@pytest.mark.parametrize(
+    "written", ["", "[1]", "('', 'model')", "['_empty_nn_module_stack', 'add']", "__import__('os')"]
+)
+def test_what_is_no_list_of_modules_tells_nothing(written: str) -> None:
+    node = onnx.helper.make_node("Add", ["a", "b"], ["c"])
+    node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=written)
+    assert module_scopes(node) == ()
 
 
 def test_inputs_are_bound_by_name(tmp_path: Path) -> None:

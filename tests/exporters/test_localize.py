@@ -49,6 +49,13 @@ def bundle(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.fixture(scope="module")
+def dynamo_bundle(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("dynamo-bundles") / "tiny"
+    export(str(checkpoint), out, recipe=Recipe(suite="quick", engine="dynamo"))
+    return out
+
+
 @pytest.fixture
 def copy(bundle: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(bundle, tmp_path / "copy"))
@@ -121,6 +128,13 @@ def gelu_by_tanh(graph: onnx.GraphProto) -> None:
 def lost_residual(graph: onnx.GraphProto) -> None:
     add = node(graph, f"{LAYER}/attention/output/Add")
     add.input[1] = add.input[0]
+
+
+def lost_modules(graph: onnx.GraphProto) -> None:
+    """What an export leaves that says nothing of modules."""
+    for number, one in enumerate(graph.node):
+        one.name = f"node_{number}"
+        del one.metadata_props[:]
 
 
 def swapped_embeddings(graph: onnx.GraphProto) -> None:
@@ -286,17 +300,6 @@ def test_the_command_line(copy: Path, checkpoint: Path, capsys: pytest.CaptureFi
     assert document["variants"][0]["layers"][document["variants"][0]["first"]]["verdict"] == "diverges"
 
 
-def test_what_cannot_be_asked(bundle: Path, checkpoint: Path, tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
-    loaded = load_bundle(bundle)
-    with pytest.raises(BundleError, match="not from an earlier localisation"):
-        localize(loaded, str(checkpoint), HubOptions(), tmp_path / "mine")
-    assert (tmp_path / "mine" / "thesis.txt").exists()
-    with pytest.raises(VerificationError, match=r"random\.2x8"):
-        localize(loaded, str(checkpoint), HubOptions(), tmp_path / "out", case="random.2x9")
-    with pytest.raises(BundleError, match="no variant 'optimised'"):
-        localize(loaded, str(checkpoint), HubOptions(), tmp_path / "out", variants=["optimised"])
 def test_a_failure_without_numbers_is_told(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -308,3 +311,85 @@ def test_a_failure_without_numbers_is_told(
     assert "the export failed on fusion.expected, which is no numeric difference" in told
 
 
+def test_what_cannot_be_asked(bundle: Path, checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    loaded = load_bundle(bundle)
+    with pytest.raises(BundleError, match="not from an earlier localisation"):
+        localize(loaded, str(checkpoint), HubOptions(), tmp_path / "mine")
+    assert (tmp_path / "mine" / "thesis.txt").exists()
+    with pytest.raises(VerificationError, match=r"random\.2x8"):
+        localize(loaded, str(checkpoint), HubOptions(), tmp_path / "out", case="random.2x9")
+    with pytest.raises(BundleError, match="no variant 'optimised'"):
+        localize(loaded, str(checkpoint), HubOptions(), tmp_path / "out", variants=["optimised"])
+
+
+def test_layers_of_a_graph_of_torch_export(dynamo_bundle: Path, checkpoint: Path, tmp_path: Path) -> None:
+    found = localize(load_bundle(dynamo_bundle), str(checkpoint), HubOptions(), tmp_path / "found")
+    base, optimized = found.variants
+    assert found.verdict == base.verdict == optimized.verdict == "agrees"
+    assert len(base.layers) == 26  # as in the traced graph
+    assert {layer.verdict for layer in (*base.layers, *optimized.layers)} == {"agrees"}
+    attention = next(layer for layer in optimized.layers if layer.module == "encoder.layer.1.attention.self")
+    assert "encoder.layer.1.attention.self.query" in attention.covers
+
+
+def test_a_fault_in_a_graph_of_torch_export_is_named_and_reproduced(
+    dynamo_bundle: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    root = Path(shutil.copytree(dynamo_bundle, tmp_path / "copy"))
+    plant(root, zeroed_bias)
+    (base,) = look(root, checkpoint, "base").variants
+    assert [layer.module for layer in base.layers if layer.verdict == "diverges"] == [FAULTS[zeroed_bias]]
+    assert FAULTS[zeroed_bias] in base.summary
+    assert base.layers[-1].verdict == "inherited"
+    script = tmp_path / "found" / "base" / "reproduce.py"
+    ended = subprocess.run([sys.executable, "-I", script], capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == 1, ended.stderr
+    assert base.first is not None
+    assert f"largest difference {base.layers[base.first].alone_max_abs_diff:.6g}" in ended.stdout
+
+
+def test_calls_of_one_module_are_told_apart(make_checkpoint: CheckpointMaker, tmp_path: Path) -> None:
+    """ALBERT has one layer, which it runs twice."""
+    checkpoint = make_checkpoint("albert", "feature-extraction", tokenizer=False)
+    root = tmp_path / "copy"
+    export(str(checkpoint), root, recipe=Recipe(suite="quick", engine="dynamo", variants=("base",)))
+    module = "encoder.albert_layer_groups.0.albert_layers.0.ffn"
+
+    def wrong_the_second_time(graph: onnx.GraphProto) -> None:
+        *_, last = (one for one in graph.node if f"model.{module}.bias" in one.input)
+        graph.initializer.append(numpy_helper.from_array(np.float32([1.0]), "other"))
+        last.input[list(last.input).index(f"model.{module}.bias")] = "other"
+
+    plant(root, wrong_the_second_time)
+    (base,) = look(root, checkpoint).variants
+    assert [layer.verdict for layer in base.layers if layer.module == module] == ["agrees", "diverges"]
+    assert [layer.module for layer in base.layers if layer.verdict == "diverges"] == [module]
+
+
+@pytest.mark.parametrize("engine", ["torchscript", "dynamo"])
+def test_a_graph_of_which_no_layer_is_known_does_not_agree(
+    engine: str,
+    bundle: Path,
+    dynamo_bundle: Path,
+    checkpoint: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    root = Path(shutil.copytree(dynamo_bundle if engine == "dynamo" else bundle, tmp_path / "copy"))
+    plant(root, lost_modules)
+    command = ["localize", str(root), "--against", str(checkpoint), "--case", CASE]
+    assert run([*command, "--quiet"]) == 2
+    told = capsys.readouterr().out
+    other = "dynamo" if engine == "torchscript" else "torchscript"
+    assert "base: no layer could be compared: nothing in base tells" in told
+    assert f"--engine {other} and localize that bundle; the outputs agree" in told
+    assert told.rstrip().endswith("unmatched")
+    assert "layers agree" not in told
+
+    plant(root, zeroed_bias)
+    assert run([*command, "--variant", "base", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["verdict"] == "diverges"
+    assert document["variants"][0]["summary"].endswith(f"--engine {other} and localize that bundle; the outputs differ")
