@@ -19,7 +19,7 @@ from onnxport.exporters.hub_options import HubOptions
 from onnxport.exporters.manifest import Manifest, Preprocessing, Source, Verification
 from onnxport.exporters.progress import SILENT, Progress
 from onnxport.exporters.recipe import Recipe, check_required_fusions
-from onnxport.exporters.staging import Staging
+from onnxport.exporters.staging import Staging, require_apart
 from onnxport.exporters.suggestion import expected_one_of
 from onnxport.exporters.tokenizer_evidence import check_tokenizer, record_tokenizer
 from onnxport.exporters.toolchain import toolchain
@@ -81,7 +81,7 @@ def export(
     recipe, hub = recipe or Recipe(), hub or HubOptions()
     engines = choose_engines(recipe)
     _check_variants(recipe)
-    _keep_apart(Path(source), Path(out))
+    require_apart(Path(source), Path(out))
     tolerance = {"rtol": recipe.tolerance.rtol, "atol": recipe.tolerance.atol}
     recipe = recipe.model_copy(update={"variants": _variants(recipe), **tolerance})
     with Staging(Path(out), overwrite) as staging, ThreadPoolExecutor(1) as beside, Children() as children:
@@ -233,16 +233,6 @@ def _report(
         with place.progress.stage("Verify greedy generation"):
             checks += check_generation(graphs, list(entries), generation)
     return Report.of(checks, place.recipe.tolerance, subject=verified(manifest, place.recipe.suite))
-
-
-def _keep_apart(source: Path, out: Path) -> None:
-    """OUT is replaced whole: a checkpoint in it would go with it."""
-    try:
-        inside = source.exists() and source.resolve().is_relative_to(out.resolve())
-    except (OSError, ValueError):  # a source that is no path
-        return
-    if inside:
-        raise BundleError(f"{out} is the source or contains it; choose an OUT of its own")
 
 
 def _check_variants(recipe: Recipe) -> None:

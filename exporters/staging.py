@@ -161,6 +161,20 @@ class Staging:
                 _remove_empty(self._created)
 
 
+def require_apart(source: Path, out: Path) -> None:
+    """OUT is replaced whole: a checkpoint in it would go with it.
+
+    Raises:
+        BundleError: OUT is the source, or contains it.
+    """
+    try:
+        inside = source.exists() and source.resolve().is_relative_to(out.resolve())
+    except (OSError, ValueError):  # a source that is no path
+        return
+    if inside:
+        raise BundleError(f"{out} is the source or contains it; choose an OUT of its own")
+
+
 def require_replaceable(target: Path, overwrite: bool) -> None:
     """Refuses a target that a bundle cannot take: a folder is replaced only when asked, and when nobody can miss it.
 

@@ -179,7 +179,7 @@ def export(
     from onnxport.exporters.hub_options import HubOptions
     from onnxport.exporters.recipe import Recipe
     from onnxport.exporters.recipe_file import load_recipe, override
-    from onnxport.exporters.staging import require_replaceable
+    from onnxport.exporters.staging import require_apart, require_replaceable
 
     console = Console(quiet=quiet, as_json=as_json)
     if no_verify and (reports or annotate):
@@ -205,7 +205,9 @@ def export(
         atol=atol,
         suite=suite,
     )
-    require_replaceable(Path(os.path.abspath(out)), overwrite)  # before torch is loaded, which takes seconds
+    # Asked again when it is made; here before torch is loaded, which takes seconds.
+    require_apart(Path(source), out)
+    require_replaceable(Path(os.path.abspath(out)), overwrite)
     hub = HubOptions(revision, token, cache_dir, offline, trust_remote_code)
     find_factories_here(source)
     # PyTorch runs the cases while a child process fuses the graph: threads that wait must not keep the cores busy.

@@ -138,6 +138,15 @@ def test_an_out_that_exists_is_refused_before_torch_is_loaded(tmp_path: Path) ->
     assert ended.stdout == "\n"
 
 
+def test_an_out_that_is_the_source_is_not_offered_to_be_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["export", str(tmp_path), str(tmp_path)]) == 2
+    told = capsys.readouterr().err
+    assert "is the source or contains it" in told
+    assert "--overwrite" not in told
+
+
 def test_an_unexpected_exception_is_one_message_and_a_traceback_only_with_debug(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
