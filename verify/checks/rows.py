@@ -25,7 +25,7 @@ def _kept(check: str, probe: Probe, relation: str) -> CheckResult:
     case = probe.case
     known = probe.subject.invariants
     if known is None:
-        reason = "whether the reference keeps it was not measured: export with --suite full, or verify --against"
+        reason = "whether the reference keeps it was not measured: export with --suite standard, or verify --against"
         return probe.trial.result(check, "skip", f"{relation}: {reason}")
     try:
         asked = variations(relation, case, probe.contract)
