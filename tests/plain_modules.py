@@ -480,3 +480,19 @@ class ResizedByFactor(nn.Module):
 
 def resized_by_factor() -> tuple[nn.Module, dict[str, Tensor], dict[str, tuple[str | int, ...]]]:
     return ResizedByFactor(), {"pixel_values": torch.randn(2, 3, 12, 9)}, {"pixel_values": ("batch", 3, 12, 9)}
+
+
+class Twins(nn.Module):
+    """Two outputs of one shape: which of the graph's is which of the module's, shapes do not tell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        features = self.layer(x)
+        return features.sin(), features.cos()
+
+
+def twins() -> object:
+    return _seeded(Twins()), torch.randn(2, 4)

@@ -150,7 +150,7 @@ class _Search:
         blame: PassFinding | None = None
         trouble = outcome.failure
         if subject.path.suffix != ".onnx":
-            trouble = trouble or "ONNX Runtime's own format shows no layers"
+            trouble = trouble or "ONNX Runtime's own format shows no layers (those of base: --variant base)"
         else:
             try:
                 walked = self._walk(subject, case, AS_WRITTEN, whole=not outcome.failure)

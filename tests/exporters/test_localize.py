@@ -393,3 +393,32 @@ def test_a_graph_of_which_no_layer_is_known_does_not_agree(
     document = json.loads(capsys.readouterr().out)
     assert document["verdict"] == "diverges"
     assert document["variants"][0]["summary"].endswith(f"--engine {other} and localize that bundle; the outputs differ")
+
+
+def test_a_variant_that_lost_all_layers_is_told_from_a_base_that_has_them(plain_modules: str, tmp_path: Path) -> None:
+    root, source = tmp_path / "copy", f"{plain_modules}:twins"
+    export(source, root, recipe=Recipe(suite="quick"))
+
+    def renamed_values(graph: onnx.GraphProto) -> None:
+        outputs = {value.name for value in graph.output}
+        made = {value for one in graph.node for value in one.output} - outputs
+        for one in graph.node:
+            one.input[:] = [f"{value}.other" if value in made else value for value in one.input]
+            one.output[:] = [f"{value}.other" if value in made else value for value in one.output]
+
+    plant(root, renamed_values, "model_optimized.onnx")
+    found = localize(load_bundle(root), source, HubOptions(), tmp_path / "found")
+    base, optimized = found.variants
+    assert found.verdict == base.verdict == "agrees"
+    assert [layer.module for layer in base.layers] == ["layer"]
+    assert optimized.verdict == "unmatched"
+    assert optimized.summary.endswith("base has them (--variant base); the outputs agree")
+
+
+def test_a_format_that_shows_no_layers_does_not_agree_by_itself(checkpoint: Path, tmp_path: Path) -> None:
+    root = tmp_path / "copy"
+    export(str(checkpoint), root, recipe=Recipe(suite="quick", variants=("base", "ort")))
+    found = look(root, checkpoint, "ort")
+    assert found.verdict == "unmatched"
+    assert found.variants[0].summary.endswith("shows no layers (those of base: --variant base); the outputs agree")
+    assert look(root, checkpoint).verdict == "agrees"
