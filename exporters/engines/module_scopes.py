@@ -9,10 +9,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import onnx
 import onnx.version_converter
-import onnx_ir
+
+if TYPE_CHECKING:
+    import onnx_ir
 
 _KEY = "pkg.torch.onnx.name_scopes"
 _ROOT = ""
@@ -32,8 +35,10 @@ def module_scopes(node: onnx.NodeProto) -> tuple[str, ...]:
 
 def keep_module_scopes(program: onnx_ir.Model) -> None:
     """Drops what nodes, graphs and functions say about themselves, but for the modules of each node."""
+    from onnx_ir.passes.common import ClearMetadataAndDocStringPass  # the other engines do without onnx_ir
+
     scopes = {node: node.metadata_props.get(_KEY, "") for node in program.graph.all_nodes()}
-    onnx_ir.passes.common.ClearMetadataAndDocStringPass()(program)
+    ClearMetadataAndDocStringPass()(program)
     for node, written in scopes.items():
         if _parsed(written):
             node.metadata_props[_KEY] = written
