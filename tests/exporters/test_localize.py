@@ -303,7 +303,7 @@ def test_the_command_line(copy: Path, checkpoint: Path, capsys: pytest.CaptureFi
 def test_a_failure_without_numbers_is_told(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = ["--suite", "quick", "--require-fusion", "Attention=9", "--quiet"]
+    flags = ["--suite", "quick", "--require-fusion", "Attention=9", "--engine", "torchscript", "--quiet"]
     assert run(["export", str(checkpoint), str(tmp_path / "out"), *flags]) == 1
     capsys.readouterr()
     assert run(["localize", str(tmp_path / "out.failed"), "--against", str(checkpoint), "--variant", "base"]) == 0
