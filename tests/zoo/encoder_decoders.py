@@ -133,12 +133,8 @@ def write_waveform_model(folder: Path) -> None:
         num_conv_pos_embeddings=16,
         num_conv_pos_embedding_groups=4,
     )
-    reading = transformers.BartConfig(**_READING, **_TOKENS)
-    config = transformers.SpeechEncoderDecoderConfig.from_encoder_decoder_configs(heard, reading)
-    config.decoder_start_token_id, config.pad_token_id, config.eos_token_id = 2, 0, 6
-    randomise(transformers.SpeechEncoderDecoderModel(config)).save_pretrained(folder)
+    _write_pair("SpeechEncoderDecoder", heard, transformers.BartConfig(**_READING, **_TOKENS), folder)
     transformers.Wav2Vec2FeatureExtractor().save_pretrained(folder)
-    write_tokenizer(folder, token_types=False)
 
 
 def write_donut(folder: Path) -> None:
@@ -146,24 +142,16 @@ def write_donut(folder: Path) -> None:
     seen = transformers.DonutSwinConfig(
         image_size=64, patch_size=4, embed_dim=16, depths=[1, 1], num_heads=[2, 4], window_size=4
     )
-    reading = transformers.MBartConfig(**_READING, **_TOKENS)
-    config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(seen, reading)
-    config.decoder_start_token_id, config.pad_token_id, config.eos_token_id = 2, 0, 6
-    randomise(transformers.VisionEncoderDecoderModel(config)).save_pretrained(folder)
+    _write_pair("VisionEncoderDecoder", seen, transformers.MBartConfig(**_READING, **_TOKENS), folder)
     image_processor("Donut")(size={"height": 64, "width": 64}).save_pretrained(folder)
-    write_tokenizer(folder, token_types=False)
 
 
 def write_bert_to_bert(folder: Path) -> None:
     """Writes a BERT that is read by a BERT."""
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
     own = {**sizes, "vocab_size": len(VOCABULARY), "max_position_embeddings": 64}
-    config = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(
-        transformers.BertConfig(**own), transformers.BertConfig(**own, is_decoder=True, add_cross_attention=True)
-    )
-    config.decoder_start_token_id, config.pad_token_id, config.eos_token_id = 2, 0, 3
-    randomise(transformers.EncoderDecoderModel(config)).save_pretrained(folder)
-    write_tokenizer(folder, token_types=True)
+    reading = transformers.BertConfig(**own, is_decoder=True, add_cross_attention=True)
+    _write_pair("EncoderDecoder", transformers.BertConfig(**own), reading, folder, end=3, token_types=True)
 
 
 def write_vision_model(decoder: str, folder: Path) -> None:
@@ -178,11 +166,21 @@ def write_vision_model(decoder: str, folder: Path) -> None:
     else:
         reading |= {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
     text = transformers.AutoConfig.for_model(decoder, **reading)
-    config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(vision, text)
-    config.decoder_start_token_id, config.pad_token_id, config.eos_token_id = 2, 0, 6
-    randomise(transformers.VisionEncoderDecoderModel(config)).save_pretrained(folder)
+    _write_pair("VisionEncoderDecoder", vision, text, folder)
     transformers.ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder)
-    write_tokenizer(folder, token_types=False)
+
+
+def _write_pair(
+    kind: str, encoder: Any, decoder: Any, folder: Path, *, end: int = 6, token_types: bool = False
+) -> None:
+    """Writes a model that transformers puts together of two, by their configs, and the decoder's tokenizer.
+
+    `kind`: "VisionEncoderDecoder". `end`: the id that ends a text.
+    """
+    config = getattr(transformers, f"{kind}Config").from_encoder_decoder_configs(encoder, decoder)
+    config.decoder_start_token_id, config.pad_token_id, config.eos_token_id = 2, 0, end
+    randomise(getattr(transformers, f"{kind}Model")(config)).save_pretrained(folder)
+    write_tokenizer(folder, token_types=token_types)
 
 
 ROWS = (
