@@ -11,8 +11,6 @@ from typing import Any
 from onnxport.exporters.errors import SourceError
 
 _CONFIGURATIONS = ("config.json", "tokenizer_config.json", "preprocessor_config.json", "processor_config.json")
-
-
 # "modeling_own.OwnModel", or "owner/repository--modeling_own.OwnModel" for code of another repository.
 _TARGET = re.compile(r"([\w.-]+/[\w.-]+--)?\w+\.\w+")
 
@@ -30,13 +28,12 @@ def require_readable_map(auto_map: Any, file: str, label: str) -> None:
             f"auto_map in {file} of {label} is a {type(auto_map).__name__}; expected an object, as "
             '{"AutoModel": "modeling_own.OwnModel"}'
         )
-    for name, target in auto_map.items():
-        for one in target if isinstance(target, list | tuple) else [target]:
-            if not (one is None or (isinstance(one, str) and _TARGET.fullmatch(one))):
-                raise SourceError(
-                    f"auto_map in {file} of {label} has {one!r} for {name}; expected a class in a Python file beside "
-                    'it, as "modeling_own.OwnModel"'
-                )
+    for name, one in _classes(auto_map):
+        if not (one is None or (isinstance(one, str) and _TARGET.fullmatch(one))):
+            raise SourceError(
+                f"auto_map in {file} of {label} has {one!r} for {name}; expected a class in a Python file beside it, "
+                'as "modeling_own.OwnModel"'
+            )
 
 
 def require_own_class(model: Any, auto_map: Any, auto_class: str, label: str) -> tuple[str, ...]:
@@ -77,8 +74,13 @@ def _modules(file: Path) -> Iterator[str]:
     """The modules in `auto_map`: "modeling_own" of "modeling_own.OwnModel"; code of another repository is not here."""
     if not file.is_file():
         return
-    targets: Any = json.loads(file.read_text(encoding="utf-8")).get("auto_map") or {}
-    for target in targets.values() if isinstance(targets, dict) else ():
-        for one in target if isinstance(target, list) else [target]:  # a tokenizer's slow class and its fast one
-            if isinstance(one, str) and "--" not in one:
-                yield one.rpartition(".")[0]
+    auto_map: Any = json.loads(file.read_text(encoding="utf-8")).get("auto_map")
+    for _, one in _classes(auto_map) if isinstance(auto_map, Mapping) else ():
+        if isinstance(one, str) and "--" not in one:
+            yield one.rpartition(".")[0]
+
+
+def _classes(auto_map: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What stands for each of transformers' names; of a tokenizer, its slow class and its fast one."""
+    for name, target in auto_map.items():
+        yield from ((name, one) for one in (target if isinstance(target, list | tuple) else [target]))
