@@ -48,22 +48,50 @@ class Encoder(nn.Module):
         return {HIDDEN: encoder(**inputs, return_dict=True)[HIDDEN]}
 
 
-class FirstStep(nn.Module):
-    """The decoder without a cache: the first tokens, and the keys and values of all layers."""
+class _Decoder(nn.Module):
+    """What both steps of a decoder ask the whole model for."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
+        self._has_global_attention = has_global_attention(model)
+
+    def decode(self, input_ids: Tensor, states: Tensor, mask: Tensor | None, cache: Any) -> Tensor:
+        """Returns the logits, float [batch, sequence, vocabulary], and leaves the keys and values in the cache."""
+        from transformers.modeling_outputs import BaseModelOutput
+
+        states_alone: Any = BaseModelOutput(last_hidden_state=states)
+        # What the encoders of mixtures of experts and of Moonshine hand on besides, and the decoder can do without.
+        states_alone.router_logits = states_alone.attention_mask = None
+
+        if mask is not None and self._has_global_attention:
+            # The encoder's 2, global attention, is a real token as any other here: transformers 4 takes it for padding.
+            mask = mask.clamp(max=1)
+        masked: Mapping[str, Tensor] = {} if mask is None else {"attention_mask": mask}
+        taken = {cache_argument(self.model): cache}
+        logits: Tensor = self.model(
+            encoder_outputs=states_alone,
+            decoder_input_ids=input_ids,
+            use_cache=True,
+            return_dict=True,
+            **masked,
+            **taken,
+        )[LOGITS]
+        return logits
+
+
+class FirstStep(_Decoder):
+    """The decoder without a cache: the first tokens, and the keys and values of all layers."""
 
     def forward(
         self, input_ids: Tensor, encoder_hidden_states: Tensor, encoder_attention_mask: Tensor | None = None
     ) -> dict[str, Tensor]:
         cache = empty_cache()
-        logits = _decode(self.model, input_ids, encoder_hidden_states, encoder_attention_mask, cache)
+        logits = self.decode(input_ids, encoder_hidden_states, encoder_attention_mask, cache)
         return {LOGITS: logits, **_present(cache, KINDS)}
 
 
-class NextStep(nn.Module):
+class NextStep(_Decoder):
     """The decoder with a cache: further tokens. Cross-attention reads the keys and values it is given.
 
     Args:
@@ -72,8 +100,7 @@ class NextStep(nn.Module):
     """
 
     def __init__(self, model: nn.Module, hidden_size: int) -> None:
-        super().__init__()
-        self.model = model
+        super().__init__(model)
         self.hidden_size = hidden_size
 
     def forward(
@@ -88,7 +115,7 @@ class NextStep(nn.Module):
         key = past[past_name(0, "encoder.key")]
         # Layers ask whether there are states, and for their length; none reads them where the cache has what they gave.
         states = key.new_zeros(()).expand(key.shape[0], key.shape[2], self.hidden_size)
-        logits = _decode(self.model, input_ids, states, encoder_attention_mask, cache)
+        logits = self.decode(input_ids, states, encoder_attention_mask, cache)
         return {LOGITS: logits, **_present(cache, KINDS[:2])}
 
 
@@ -98,29 +125,6 @@ def empty_cache() -> Any:
 
     # Without a config: a layer is made when something is put into it, as many as the decoder has.
     return EncoderDecoderCache(DynamicCache(), DynamicCache())
-
-
-def _decode(model: nn.Module, input_ids: Tensor, states: Tensor, mask: Tensor | None, cache: Any) -> Tensor:
-    from transformers.modeling_outputs import BaseModelOutput
-
-    states_alone: Any = BaseModelOutput(last_hidden_state=states)
-    # What the encoders of mixtures of experts and of Moonshine hand on besides, and the decoder can do without.
-    states_alone.router_logits = states_alone.attention_mask = None
-
-    if mask is not None and has_global_attention(model):
-        # The encoder's 2, global attention, is a real token as any other here: transformers 4 takes it for padding.
-        mask = mask.clamp(max=1)
-    masked: Mapping[str, Tensor] = {} if mask is None else {"attention_mask": mask}
-    taken = {cache_argument(model): cache}
-    logits: Tensor = model(
-        encoder_outputs=states_alone,
-        decoder_input_ids=input_ids,
-        use_cache=True,
-        return_dict=True,
-        **masked,
-        **taken,
-    )[LOGITS]
-    return logits
 
 
 def cache_argument(model: nn.Module) -> str:
